@@ -36,7 +36,7 @@ from fuzz_shrink import script, shrunk, signature
 
 from chainrule.compiler.capture import tracing
 from chainrule.compiler.capture.tracing import compare_errors
-from chainrule.compiler.runtime import pipeline, texts
+from chainrule.compiler.runtime import branching, pipeline, texts
 
 PER_WORKER = 150  # programs, before a fresh process: memory of compiled code adds up
 
@@ -99,8 +99,8 @@ def work(options: argparse.Namespace) -> None:
     os.dup2(2, 1)  # whatever programs print past sys.stdout
     texts.FEW = 0  # the first of some texts is traced
     if options.both:
-        pipeline.WAYS = 0
-        pipeline.counts_often = lambda *_: True  # and loops have run-time ends
+        branching.WAYS = 0
+        branching.counts_often = lambda *_: True  # and loops have run-time ends
     if options.unchecked:
         pipeline.check_against_eager = lambda *_: None  # type: ignore[assignment]
         tracing.confirm = lambda f, state, call, *_: compare_errors(f, state, call)  # type: ignore[assignment]

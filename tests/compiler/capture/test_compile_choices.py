@@ -8,7 +8,7 @@ import pytest
 
 import chainrule
 from chainrule import exp, log, maximum, tanh
-from chainrule.compiler.runtime import pipeline
+from chainrule.compiler.runtime import branching
 
 RNG = random.Random(5)
 TABLE = [-1.0, -0.25, 0.0, 0.4, 1.5]
@@ -250,7 +250,7 @@ def nested_in_a_dict(w, xs):
 )
 def test_what_is_nested_in_a_selected_row_may_change(function, ways, monkeypatch):
     if ways is not None:  # both sides are recorded at once
-        monkeypatch.setattr(pipeline, "WAYS", ways)
+        monkeypatch.setattr(branching, "WAYS", ways)
     chance, fast = random.Random(0), chainrule.compile(function, on_fallback="eager")
     for _ in range(60):
         w, xs = ([chance.uniform(-1, 1) for _ in range(4)] for _ in range(2))

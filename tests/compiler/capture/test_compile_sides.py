@@ -14,10 +14,10 @@ import pytest
 import chainrule
 from chainrule import Value, exp, log, sqrt
 from chainrule.compiler.capture import forks, sides, tracing
-from chainrule.compiler.runtime import pipeline
+from chainrule.compiler.runtime import branching, pipeline
 
 RNG = random.Random(3)
-FEW = pipeline.WAYS + 2
+FEW = branching.WAYS + 2
 
 
 def numbers(count):
@@ -412,7 +412,7 @@ def test_samples_that_go_all_ways_are_mapped_by_one_recording():
 @pytest.fixture
 def unchecked(monkeypatch):
     """Both sides from the first recording on, and no first result is compared with eager's."""
-    monkeypatch.setattr(pipeline, "WAYS", 0)
+    monkeypatch.setattr(branching, "WAYS", 0)
     monkeypatch.setattr(pipeline, "check_against_eager", lambda *_: None)
     monkeypatch.setattr(tracing, "confirm", lambda *_: None)
 

@@ -14,7 +14,7 @@ from compared_calls import compared
 import chainrule
 from chainrule import Value, exp, log, sqrt, tanh
 from chainrule.compiler.capture import repeats, sides
-from chainrule.compiler.runtime import pipeline
+from chainrule.compiler.runtime import branching
 
 RNG = random.Random(5)
 
@@ -23,8 +23,8 @@ RNG = random.Random(5)
 def when(request, monkeypatch):
     """Both sides of branches are computed at once, or after some recordings."""
     if request.param == "from the start":
-        monkeypatch.setattr(pipeline, "WAYS", 0)
-        monkeypatch.setattr(pipeline, "counts_often", lambda *_: True)
+        monkeypatch.setattr(branching, "WAYS", 0)
+        monkeypatch.setattr(branching, "counts_often", lambda *_: True)
     return request.param
 
 

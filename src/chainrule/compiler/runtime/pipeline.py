@@ -7,21 +7,19 @@ Each stage hands its result to the next: a ``Trace``, a ``Built``, the ``Run``.
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
-from chainrule.compiler.capture.forks import TURNS
 from chainrule.compiler.capture.outside import Changes
 from chainrule.compiler.capture.recordings import Recording
-from chainrule.compiler.capture.sides import counting_lines
-from chainrule.compiler.capture.standins import Followed, Unrecordable
+from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, may_be_alike, random_states_kept
+from chainrule.compiler.runtime.branching import Branching
 from chainrule.compiler.runtime.building import Builder, Original
 from chainrule.compiler.runtime.causes import (
     SEVERAL,
@@ -49,10 +47,6 @@ from chainrule.compiler.runtime.variants import (
     Structure,
     Variant,
     branches,
-    branches_often,
-    counts_often,
-    is_for_other_exponents,
-    static_files,
 )
 from chainrule.compiler.runtime.verification import (
     Expected,
@@ -63,10 +57,6 @@ from chainrule.core.interrupts import Held
 
 STRUCTURES = 256  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
-WAYS = 3  # through branches, before both sides of them are computed
-MANY_BRANCHES = 8  # in one recording: the second way through them is enough
-FEW_BRANCHES = 2  # that may be left where loops have run-time ends
-FAILURES = 3  # to do so
 REACHED = (
     "it is passed an object that it reaches by itself too: let it have one only as an argument, or "
     "only as a global"
@@ -104,10 +94,9 @@ class Pipeline:
         self.captured, self.lock, self._on_forget = captured, lock, on_forget
         self._ledger, self._lifts_at_once = ledger, options.lift is True
         self.structures: dict[Any, Structure] = {}
-        self._tracer, self._counts = tracer, counts
-        self._keeps_bits = options.lift is False  # those of eager's gradients
-        self._counting: dict[Any, set[str]] = {}  # lines of loops over ``range``, by function
-        self._failures = 0  # attempts to compute both sides of branches
+        self._counts = counts
+        keeps_bits = options.lift is False  # those of eager's gradients
+        self._branching = Branching(tracer, captured, keeps_bits, self._use)
         self._builder: Builder | None = None  # nothing is lifted
         if options.lift is not False:
             self._builder = Builder(
@@ -118,6 +107,15 @@ class Pipeline:
             self.formulas = options.sizes.of(
                 tracer, captured, options.dtype, options.contract, counts
             )
+
+    @property
+    def _tracer(self) -> Tracer:
+        return self._branching.tracer
+
+    def _use(self, tracer: Tracer) -> None:
+        """Recordings are made in another way from now on."""
+        if self._builder is not None:
+            self._builder.use(tracer)
 
     def structure(self, call: Call) -> Structure:
         """What is known of such calls."""
@@ -167,17 +165,11 @@ class Pipeline:
         ``at_once``: whatever it costs, and so is machine code unless not ``build``.
         """
         started = time.thread_time()
-        plain = self._tracer
-        others = any(is_for_other_exponents(v, call.ints) for v in structure.variants)
-        if others and type(plain) is Tracer and not plain.powers:
-            self._use(replace(plain, powers=True))
         try:
             if at_once:
                 _count_recording(structure)
-            with random_states_kept():
-                variant = self._with_both_sides(structure, call, at_once, build)
-            if variant is None:
-                variant = self._of_one_side(structure, call, at_once, build)
+            make = functools.partial(self._new_variant, structure, call, at_once, build)
+            variant = self._branching.variant(structure, call, make)
         except Unrecordable as reason:
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
@@ -191,85 +183,6 @@ class Pipeline:
         finally:
             self._counts.recording_seconds += time.thread_time() - started
         return variant.run(call, variant.binding) or EAGERLY
-
-    def _of_one_side(self, *given: Any) -> Variant:
-        """A variant that takes one side of branches; if that is refused, perhaps one of both."""
-        with random_states_kept():
-            variant = self._of_any_turns(*given)
-            if variant is not None:
-                return variant
-            try:
-                return self._new_variant(*given)
-            except Followed:
-                variant = self._of_both_sides(*given)
-                if variant is None:
-                    raise
-                return variant
-
-    def _with_both_sides(
-        self, structure: Structure, call: Call, at_once: bool, build: bool
-    ) -> Variant | None:
-        """A variant that computes both sides of branches where calls go many ways, else None."""
-        found = structure.variants
-        is_one_of_many = bool(found) and branches(found[0]) >= MANY_BRANCHES
-        if len(found) < WAYS and not is_one_of_many:
-            return None
-        if not branches_often(found) and not self._counts_often(found):
-            return None
-        return self._of_both_sides(structure, call, at_once, build)
-
-    def _of_any_turns(self, structure: Structure, *given: Any) -> Variant | None:
-        """One for other numbers of turns, where both sides of branches were not enough; or None."""
-        sites = self.captured.plain_sites
-        if not structure.sides or TURNS not in sites or self._failures >= FAILURES:
-            return None
-        if any(v.binding is not None and not v.is_own for v in structure.variants):
-            return None  # shorter calls share the code of longer ones
-        before = min(map(branches, structure.variants), default=0)
-        sites.remove(TURNS)
-        try:
-            variant = self._new_variant(structure, *given)
-        except (Exception, Unrecordable):
-            self.captured.restore()
-            self._failures += 1
-            sites.add(TURNS)
-            return None
-        if branches(variant) > max(FEW_BRANCHES, before / 2):  # its turns are guards all the same
-            self._failures = FAILURES
-            sites.add(TURNS)
-        return variant
-
-    def _counts_often(self, variants: list[Variant]) -> bool:
-        """Whether most recordings are for one number of turns of a loop that could have any."""
-        files, lines = static_files(variants), set[str]()
-        for f in self.captured.functions:
-            if os.path.basename(f.__code__.co_filename) in files:
-                if f not in self._counting:
-                    self._counting[f] = counting_lines(f.__code__)
-                lines |= self._counting[f]
-        return counts_often(variants, lines)
-
-    def _of_both_sides(self, *given: Any) -> Variant | None:
-        """Such a variant; None where it is not asked for, or cannot be made."""
-        plain, given_up = self._tracer, self._failures >= FAILURES
-        if type(plain) is not Tracer or plain.both or self._keeps_bits or given_up:
-            return None
-        self._use(replace(plain, both=True))
-        if not self._counts_often(given[0].variants):
-            self.captured.plain_sites.add(TURNS)
-        try:
-            return self._new_variant(*given)
-        except (Exception, Unrecordable):
-            self.captured.restore()
-            self._failures += 1
-            self._use(plain)
-            return None
-
-    def _use(self, tracer: Tracer) -> None:
-        """Make recordings in another way from now on."""
-        self._tracer = tracer
-        if self._builder is not None:
-            self._builder.use(tracer)
 
     def build_when_worth_it(self, variant: Variant, call: Call, at_once: bool = False) -> bool:
         """Build machine code for a variant that answers calls on the tape, if that pays by now.
