@@ -241,3 +241,33 @@ def test_chainrules_functions_of_plain_numbers_are_recorded():
                 yield type(error), str(error)
 
     assert same(script).replayed >= 5
+
+
+TINY = [0.0, -0.0, 1e-17, -1e-17, 5e-324, -5e-324, 1e-300, 0.0]
+
+
+@pytest.mark.parametrize("lift", [None, True])
+@pytest.mark.parametrize(
+    "used",
+    [
+        math.cbrt,
+        math.floor,
+        math.ceil,
+        math.ulp,
+        np.sign,
+        np.floor,
+        float.is_integer,
+        hash,
+        lambda x: x % 0.3,
+        lambda x: math.copysign(2.0, x),
+        lambda x: math.modf(x)[0],
+        lambda x: len(f"{x}"),
+    ],
+)
+def test_a_number_that_is_static_while_it_is_zero_is_not_so_for_tiny_ones(used, lift):
+    def f(p, x):
+        return p[0] * used(x)
+
+    fast, eager = chainrule.compile(f, lift=lift, on_fallback="eager"), chainrule.value_and_grad(f)
+    found = [repr(fast.value_and_grad([2.0], x)) for x in TINY]
+    assert found == [repr(eager([2.0], x)) for x in TINY]

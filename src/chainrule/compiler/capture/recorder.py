@@ -219,12 +219,10 @@ class Recorder(_Watched):  # type: ignore[misc]
             self.forbid(f"a number from .data used through {use}", Followed)
         if math.isnan(found):
             self.forbid(f"a NaN used through {use}")
-        # Equal numbers are the same number but for zeros, whose signs this tells apart.
-        row, other = (ops.atan2, -1.0) if found == 0.0 else (ops.equal, found)
-        node = Value._apply_op(row, (value, other), ())
-        if found == 0.0:
-            node = Value._apply_op(ops.equal, (node, node._number), ())
-        self.guard(node, True)
+        self.guard(Value._apply_op(ops.equal, (value, found), ()), True)
+        if found == 0.0:  # equal numbers are the same number but for zeros, whose signs this tells
+            sign = Value._apply_op(ops.atan2, (value, -1.0), ())
+            self.guard(Value._apply_op(ops.equal, (sign, sign._number), ()), True)
         self.settled.append(errors.caller())
         return found
 
