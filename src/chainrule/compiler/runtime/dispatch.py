@@ -241,12 +241,13 @@ class Dispatch:
             return False
         with self.lock:
             self._enter_rested()
+            waits = 0
             if not self._ledger.rests:
                 if not (has_graph and self._is_too_early):
                     return False
-                self._ledger.missed(0)
+                waits = self._ledger.calls_to_recording(self._is_asked_for)
             run = self._leave_unserved()
-            self._first_gate.resting = max(0, self._longest_rest() - 1)
+            self._first_gate.resting = max(0, self._longest_rest(waits) - 1)
             self.counts.calls += 1
             self._last = Path.EAGER
             if run.reason is None:
@@ -261,9 +262,12 @@ class Dispatch:
         asked = self._is_asked_for
         return self._pipeline is None and not self._ledger.affords_recording(asked=asked)
 
-    def _longest_rest(self) -> int:
-        """How many calls, this one too, are to run eagerly with nothing to be told or learnt."""
-        longest = self._ledger.longest_rest
+    def _longest_rest(self, waits: int) -> int:
+        """How many calls, this one too, are to run eagerly with nothing to be told or learnt.
+
+        ``waits``: until the function can be recorded at all.
+        """
+        longest = max(waits, self._ledger.longest_rest)
         if self._ledger.instructions is None:
             return 0
         left = None if self._pipeline is None else self.notices.until_told
@@ -382,8 +386,12 @@ class Dispatch:
 
     def _affords_recording(self, call: Call) -> bool:
         """Whether a call that nothing serves may be recorded, by what it costs."""
-        joins = self._pipeline is not None and self._pipeline.may_join(call)
-        return self._ledger.affords_recording(joins, self._is_asked_for, is_of_numbers(call))
+        given = self._is_asked_for, is_of_numbers(call)
+        if self._ledger.affords_recording(False, *given):
+            return True
+        if self._pipeline is None or not self._ledger.affords_recording(True, *given):
+            return False
+        return self._pipeline.may_join(call)  # which takes a while to find out
 
     def _beside(self, call: Call, variant: Variant) -> Beside:
         """What a replay of a call does beside its instructions.
@@ -442,7 +450,8 @@ class Dispatch:
                 if run.path is Path.EAGER:  # undefined: the time that took to find out is lost
                     ledger.undefined(place + 1, self.fast_path is not None)
                     return run
-                ledger.replayed(len(variant.recording), nodes=variant.eager_nodes)
+                size = len(variant.recording)
+                ledger.replayed(size, nodes=variant.eager_nodes, tried=place)
                 if variant.may_join or (run.path is Path.TAPE and variant.waits):
                     surely = at_once and build
                     with Held(), ledger.asked_for() if surely else nullcontext():
@@ -467,7 +476,7 @@ class Dispatch:
             return too_much
         plain, twin = (structure, call), None
         if not at_once:
-            ledger.missed(len(structure.variants))
+            ledger.missed(len(structure.variants), call.size + len(call.ints))
             twin = pipeline.recorded_instead(structure, call)
             if twin is not None:
                 structure, call = pipeline.structure(twin), twin

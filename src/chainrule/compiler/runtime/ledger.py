@@ -22,18 +22,21 @@ from dataclasses import dataclass
 from chainrule.core.backend import engine
 
 MOST_DOUBLINGS = 6  # of what a recording must have earned
-LONGEST_REST = 64  # calls that run eagerly before a variant is looked for again
+LONGEST_REST = 64  # calls that run eagerly after some in which a number was undefined
+LOOKING = 0.05  # the part of eager's time that looking for a variant in vain may take,
+LOOKS = 8  # and how often that may be in advance
 LONGEST_REFUSAL = 4096  # and before a function that was refused is searched again
 FAR = 8.0  # times its estimate
-JOINING = 0.3  # the part of a recording's cost where machine code is there for it
+TRACING = 0.4  # the part of a recording's cost that is running the function once
 OF_NUMBERS = 5.0  # times the cost, where no Values are passed: stand-ins for numbers are Python's
 CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
 MOST_SAVED = 0.1  # seconds that a function can have earned, beside these
 PUT_BY = 0.25  # the part of a replayed call's eager time that is put by for machine code,
 MOST_PUT_BY = 2.0  # and how many seconds of it there can be
 STEADY = 256  # replays in a row, before it is spent
-FORGIVEN = 4096  # eager calls for which one recording that was in vain counts no longer
-JOINING_DOUBLINGS = 2  # likewise where machine code is there for it: lengths come again
+FORGIVEN = 8192  # eager calls for which one recording that was in vain counts no longer
+COMING = 10.0  # times a replay is likely to come again: so much of a recording it pays for
+JOINING_DOUBLINGS = 4  # likewise where machine code is there for it: lengths come again
 ASKED = 4  # recordings in a row, in vain, that are made for who asks for machine code
 DECLINED = 20  # eager calls, whose time the fast path may try in vain beyond what it saved
 UNKNOWN = 100  # instructions of a function that was never recorded
@@ -55,15 +58,19 @@ class Cost:
 
 
 if engine == "native":
-    EAGER, RECORD = Cost(2.5e-6, 8e-8, 4e-8), Cost(1.5e-3, 6e-6, -4.5e-6)
-    BUILD = Cost(40e-3, 3e-6)
-    REPLAY = Cost(30e-6, 2e-8)
+    EAGER, RECORD = Cost(8e-7, 4.5e-8, 2.5e-8), Cost(2.2e-3, 1.5e-6, -5e-7)
+    JOIN, BUILD = Cost(2.4e-3, 5e-7), Cost(60e-3, 2e-6)
+    REPLAY = Cost(6e-5, 1e-8)
 else:
-    EAGER, RECORD, BUILD = Cost(2e-5, 4e-6), Cost(2e-3, 3.5e-5), Cost(25e-3, 2e-5)
-    REPLAY = Cost(30e-6, 2e-6)
+    EAGER, RECORD = Cost(2e-5, 4e-6), Cost(4e-3, 3.5e-5)
+    JOIN, BUILD = Cost(4e-3, 1e-5), Cost(25e-3, 2e-5)
+    REPLAY = Cost(6e-5, 2e-6)
+FINDING = 2e-3  # seconds for all that a function reaches, and for its code made recordable
+FLATTENING = 2e-7  # seconds for each number that is passed, where the fast path has no answer
 SAVED = 4e-8 if engine == "native" else 4e-6  # seconds by the fast path, for each instruction
 READING = 6e-9  # what the fast path takes for a number in a list, which eager may never look at
 CHOOSING = 3e-9  # and for one that an integer may choose
+TRYING = 1e-5  # for a variant that turns out not to serve a call
 COUNTING = 1.2e-8  # what it saves of a step that is computed from integers
 CALLING = 3e-7  # what it takes longer to call a function of Python's
 KEEPING = 6e-6  # seconds of a call by the fast path, with reading and writing numbers outside
@@ -92,6 +99,11 @@ def _recording(instructions: int, of_numbers: bool) -> float:
     return RECORD.of(instructions) * (OF_NUMBERS if of_numbers else 1.0)
 
 
+def _trying(instructions: int) -> float:
+    """Seconds for a variant that turns out not to serve a call, half way on average."""
+    return TRYING + 0.5 * REPLAY.each * instructions
+
+
 @dataclass
 class Allowance:
     """Seconds that all functions of a process may spend before they have earned anything."""
@@ -112,13 +124,15 @@ class Ledger:
 
     def __init__(self) -> None:
         self.instructions: int | None = None  # of its last recording, or of an eager call
+        self._is_new = True  # nothing of it was recorded
         self._balance = self._put_by = 0.0
         self._in_a_row = 0  # replays since a call that no variant served
         self._eager_calls = 0  # since a recording was forgiven
         self._has_built = False  # machine code
-        self._unused = 0  # recordings in a row after which nothing was replayed
+        self._unused = 0.0  # recordings that no replays have paid for
         self._unsettled = 0  # replays to wait for, as calls may go still other ways
-        self._misses = self._refusals = 0  # in a row
+        self._refusals = 0  # in a row
+        self._looks: float | None = None  # seconds for looking in vain, which eager calls earn
         self._undefined = (
             0  # calls in which a number was, and that no replay beside the fast path followed
         )
@@ -137,9 +151,11 @@ class Ledger:
         wants machine code and does not wait for it. ``of_numbers``: nothing is differentiated.
         """
         doublings = min(self._unused, JOINING_DOUBLINGS if joins else MOST_DOUBLINGS)
-        cost = (JOINING if joins else 1.0) * 2.0**doublings
-        cost *= max(_recording(self._size, of_numbers), self._dearest)
-        return cost <= self._credit(self._size) or (asked and self._unused < ASKED)
+        whole = _recording(self._size, of_numbers) + (FINDING if self._is_new else 0.0)
+        cost = TRACING * whole + JOIN.of(self._size) if joins else max(whole, self._dearest)
+        own, credit = max(self._balance, 0.0), self._credit(self._size)
+        affords = 2.0**doublings * cost <= credit or (cost <= credit and own >= MOST_SAVED)
+        return affords or (asked and self._unused < ASKED)
 
     def affords_building(self, instructions: int, cost: float | None = None) -> bool:
         """Whether machine code may be built for a recording now; ``cost``: where it is known.
@@ -177,10 +193,14 @@ class Ledger:
         ``goes_other_ways``: the next call may need another, as there are branches.
         ``of_numbers``: as above.
         """
+        cost = _recording(instructions, of_numbers)
+        doubled = (2.0 ** min(self._unused, JOINING_DOUBLINGS) - 1.0) * cost
         self.instructions = instructions
         self._unsettled = SETTLED if goes_other_ways else self._unsettled
-        self._unused += 1
-        self._pay(JOINING * _recording(instructions, of_numbers))
+        self._unused += 1.0
+        self._pay(TRACING * cost + (FINDING if self._is_new else 0.0))
+        self._balance -= min(doubled, max(self._balance, 0.0))  # the next is to be earned anew
+        self._is_new = False
 
     def checked(self, instructions: int, seconds: float, of_numbers: bool = False) -> None:
         """It was compared with another, and with eager; ``seconds``: of the processor.
@@ -193,7 +213,11 @@ class Ledger:
             self._dearest = max(self._dearest, 2.0 * seconds)
             self._pay(2.0 * seconds)
         else:
-            self._pay((1.0 - JOINING) * cost)
+            self._pay((1.0 - TRACING) * cost)
+
+    def joined(self, instructions: int) -> None:
+        """A recording was compared with the code of a longer call, which took long or serves it."""
+        self._pay(JOIN.of(instructions))
 
     def put_off(self, cost: float) -> None:
         """A recording was lifted, and LLVM would take more than has been earned."""
@@ -214,8 +238,9 @@ class Ledger:
         """Some calls took eager's time."""
         self._rest = max(0, self._rest - calls)
         self._earn(calls * 0.5 * EAGER.of(self._size))
+        self._look(-LOOKING * calls * EAGER.of(self._size))
         forgiven, self._eager_calls = divmod(self._eager_calls + calls, FORGIVEN)
-        self._unused = max(0, self._unused - forgiven)
+        self._unused = max(0.0, self._unused - forgiven)
 
     def replayed(
         self,
@@ -223,17 +248,21 @@ class Ledger:
         calls: int = 1,
         quickly: bool = False,
         nodes: int | None = None,
+        tried: int = 0,
     ) -> None:
         """A variant answered calls; ``quickly``: through the fast path.
 
         ``nodes``: what an eager call makes, where that is known. Recordings may have more.
+        ``tried``: how many variants were before it, in vain.
         """
-        self._misses = self._unused = self._rest = 0
+        eager, in_vain = calls * EAGER.of(instructions), tried * _trying(instructions)
+        took = 0.0 if quickly else REPLAY.of(instructions) + in_vain
+        self._unused = max(0.0, self._unused - COMING * eager / RECORD.of(instructions))
         self._in_a_row += calls
         self._undefined = self._undefined if quickly else 0
         self._unsettled = max(0, self._unsettled - calls)
-        took = 0.0 if quickly else REPLAY.of(instructions)
-        self._earn(calls * (1.5 * EAGER.of(instructions) - took))
+        self._look(-LOOKING * eager if quickly else took - eager)
+        self._earn(1.5 * eager - took)
         least = instructions if nodes is None else min(nodes, instructions)
         self._put_by = min(MOST_PUT_BY, self._put_by + calls * PUT_BY * EAGER.of(least))
         if quickly:
@@ -268,20 +297,19 @@ class Ledger:
         """Whether the fast path is quicker than an eager call where numbers are kept outside."""
         return allowance.is_endless or EAGER.of(instructions) >= KEEPING
 
-    def missed(self, variants: int) -> None:
-        """So many variants were tried in vain: the more often, the longer until the next time."""
+    def missed(self, variants: int, numbers: int = 0) -> None:
+        """So many variants were tried in vain; ``numbers``: that were passed."""
+        cost = REPLAY.fixed + variants * _trying(self._size) + FLATTENING * numbers
         self._in_a_row = 0
-        self._pay(REPLAY.fixed + variants * (REPLAY.of(self._size) - 0.5 * REPLAY.fixed))
-        if not allowance.is_endless:
-            self._rest = min(2**self._misses, LONGEST_REST)
-            self._misses += 1
+        self._pay(cost)
+        self._look(cost)
 
     def undefined(self, variants: int, others_go_on: bool) -> None:
         """A call is eager's, as a number is undefined, which so many variants took to find out.
 
         ``others_go_on``: while calls rest, the fast path answers those that it can all the same.
         """
-        self._pay(REPLAY.fixed + variants * (REPLAY.of(self._size) - 0.5 * REPLAY.fixed))
+        self._pay(REPLAY.fixed + variants * _trying(self._size))
         if others_go_on and not allowance.is_endless:
             self._rest = min(2**self._undefined, LONGEST_REST)
             self._undefined = min(self._undefined + 1, MOST_DOUBLINGS)
@@ -293,7 +321,7 @@ class Ledger:
 
     def changed(self) -> None:
         """Calls are recorded in another way from now on: what was in vain before may be of use."""
-        self._unused = self._misses = self._rest = 0
+        self._unused, self._rest = 0.0, 0
 
     @contextmanager
     def asked_for(self) -> Iterator[None]:
@@ -312,13 +340,21 @@ class Ledger:
     @property
     def rests(self) -> bool:
         """Whether even looking for a variant is too dear for now."""
-        return self._rest > 0 or self._credit(self._size) < 0.0
+        return self.longest_rest > 0
 
     @property
     def longest_rest(self) -> int:
         """How many calls are to run eagerly before it may be otherwise."""
-        owed = -self._credit(self._size) / (0.5 * EAGER.of(self._size))
-        return max(self._rest, math.ceil(owed) if owed > 0.0 else 0)
+        eager = EAGER.of(self._size)
+        owed = max(-self._credit(self._size) / 0.5, -(self._looks or 0.0) / LOOKING)
+        return max(self._rest, math.ceil(owed / eager) if owed > 0.0 else 0)
+
+    def calls_to_recording(self, asked: bool = False) -> int:
+        """How many calls are to run eagerly before the first recording can be paid for."""
+        if self.affords_recording(asked=asked):
+            return 0
+        missing = FINDING + RECORD.of(self._size) - self._credit(self._size)
+        return math.ceil(missing / (0.5 * EAGER.of(self._size)))
 
     @property
     def _size(self) -> int:
@@ -331,6 +367,13 @@ class Ledger:
     def _earn(self, seconds: float) -> None:
         most = MOST_SAVED + CALLS * EAGER.of(self._size)
         self._balance = min(most, self._balance + seconds)
+
+    def _look(self, seconds: float) -> None:
+        """Seconds went into looking in vain; less than none: they are earned."""
+        if allowance.is_endless:
+            return
+        most = LOOKS * REPLAY.fixed
+        self._looks = min(most, (most if self._looks is None else self._looks) - seconds)
 
     def _pay_for_code(self, seconds: float) -> None:
         """Pay for machine code, first with what was put by for it."""

@@ -208,6 +208,7 @@ class Pipeline:
             return False
         with random_states_kept():
             joined = self._builder.join(call, variant.trace)
+        self._ledger.joined(len(variant.recording))
         if joined is None:
             return False
         variant.binding, variant.waits = joined.binding, False
@@ -328,6 +329,7 @@ class Pipeline:
         builder, made = self._builder, self._traced(structure, call)
         joined = None if builder is None else builder.join(call, made)
         if joined is not None:
+            self._ledger.joined(len(made.recording))
             return self._added(structure, joined)
         variant = Variant.of(made)
         variant.waits = builder is not None and builder.may_build(variant, call)

@@ -70,6 +70,7 @@ class LoadedLedger(Ledger):
         calls: int = 1,
         quickly: bool = False,
         nodes: int | None = None,
+        tried: int = 0,
     ) -> None:
         self._on_tape += calls * REPLAY.each * instructions
 
@@ -79,7 +80,7 @@ class LoadedLedger(Ledger):
     def replays_pay(self, instructions: int) -> bool:  # noqa: D102
         return True
 
-    def missed(self, variants: int) -> None:
+    def missed(self, variants: int, numbers: int = 0) -> None:
         """A call that is not in the file; there is nothing to be saved by it."""
 
     def refused(self) -> None:

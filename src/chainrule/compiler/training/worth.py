@@ -17,7 +17,7 @@ from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.runtime.building import SMALL
 from chainrule.compiler.runtime.calls import eager_value_and_grad, sized_value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.ledger import BUILD, EAGER, JOINING, RECORD
+from chainrule.compiler.runtime.ledger import BUILD, EAGER, JOIN, RECORD, TRACING
 from chainrule.compiler.runtime.lengths import outline_of
 from chainrule.compiler.training.packing import PackedSamples
 from chainrule.compiler.training.steps import Steps
@@ -104,14 +104,18 @@ class Missing:
     """What there is to be made for the calls of one structure."""
 
     numbers: int  # that such a sample has
-    recordings: float  # a part of one, where it joins code
+    is_recorded: bool
+    joins: bool  # the code of a longer one
     is_built: bool
 
     def cost(self, each: float) -> float:
         """Seconds; ``each``: instructions for every number."""
         size = int(each * self.numbers)
-        cost = self.recordings * RECORD.of(size)
-        return cost + BUILD.of(size) if self.is_built and size >= SMALL else cost
+        cost = RECORD.of(size) if self.is_recorded else 0.0
+        if self.joins:
+            cost = TRACING * cost + JOIN.of(size)
+        built = 4.0 * BUILD.of(size)  # for a call and for whole steps, which are larger
+        return cost + built if self.is_built and size >= SMALL else cost
 
 
 def _missing(dispatch: Dispatch, samples: PackedSamples, every: list[int]) -> Iterator[Missing]:
@@ -127,13 +131,13 @@ def _missing(dispatch: Dispatch, samples: PackedSamples, every: list[int]) -> It
                 continue
             if structure.variants:
                 waits = all(variant.waits for variant in structure.variants)
-                yield Missing(_numbers(call), 0.0, lifts and waits)
+                yield Missing(_numbers(call), False, False, lifts and waits)
                 continue
             joins = dispatch.may_join(whole)
         shape = outline_of(call.key, has_parameters=False)
         joins = joins or shape in met
         met.add(shape)
-        yield Missing(_numbers(call), JOINING if joins else 1.0, lifts and not joins)
+        yield Missing(_numbers(call), True, joins, lifts and not joins)
 
 
 def _numbers(call: Call) -> int:
