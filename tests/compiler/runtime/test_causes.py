@@ -3,6 +3,7 @@
 import datetime
 import enum
 import random
+import re
 import types
 import warnings
 from pathlib import Path
@@ -39,6 +40,16 @@ def causes(samples, function=scaled):
     return [line.strip() for line in lines if "kinds of calls are recorded" in line]
 
 
+def with_lines(text):
+    """A message with the place of the line of this file that ends with a mark, for {mark}."""
+    lines = Path(__file__).read_text().splitlines()
+    for mark in re.findall(r"{(.*?)}", text):
+        (line,) = [k for k, x in enumerate(lines, 1) if "  # " in x and x.endswith(mark)]
+        text = text.replace(f"{{{mark}}}", f"test_causes.py:{line}")
+    return text
+
+
+BRANCH = "; write where(condition, a, b) to compute both sides"
 DAY = datetime.date(2024, 1, 1)
 LENGTHS = [[0.5] * n for n in range(1, 6)]
 
@@ -115,6 +126,49 @@ def test_calls_of_other_lengths_that_run_eagerly_are_told_which_argument_it_is(m
     samples = [[0.5] * n for n in range(1, 400)]
     (message,) = told(lambda p, data: sum(p * x for x in data), samples)
     assert "argument 'data' has another length in most calls; pad it to one length" in message
+
+
+OPERATIONS = {0: lambda a, b: a + b, 1: lambda a, b: a * b, 2: lambda a, b: chainrule.tanh(a - b)}
+
+
+def by_token(p, program):
+    s = p
+    for k, t in enumerate(program):
+        s = OPERATIONS[t](s, p * k)  # looked up by an integer
+    return s
+
+
+def of_frequent(p, tokens):
+    found = [p * t for t in tokens if t > 5]  # filtered
+    return sum(v * v for v in found) / len(found) if found else p
+
+
+STATIC = (
+    "; use it in arithmetic, comparisons and subscripts only, and as a key where code does no more "
+    "than to store, read, count and go through, or pass what it selects"
+)
+
+
+@native
+@pytest.mark.parametrize(
+    ("function", "most", "shortest", "why"),
+    [
+        (by_token, 3, 1, "an integer is static at {by an integer}" + STATIC),
+        (of_frequent, 27, 2, "a branch depends on integers at {filtered}" + BRANCH),
+    ],
+)
+def test_few_lengths_are_not_told_where_a_line_has_each_call_recorded(
+    function, most, shortest, why, monkeypatch
+):
+    monkeypatch.setattr(allowance, "left", 0.3)
+    chance = random.Random(0)
+    lengths = [chance.randrange(shortest, 2 * shortest + 6) for _ in range(3000)]
+    samples = [[chance.randrange(most) for _ in range(n)] for n in lengths]
+    (message,) = told(function, samples)
+    told_why = with_lines(why)
+    assert message == (
+        f"{function.__name__} runs eagerly: most calls take a path of their own: {told_why}"
+    )
 
 
 def test_long_recordings_of_other_lengths_are_told_once(monkeypatch):

@@ -60,20 +60,21 @@ _INSTEAD: dict[type, str] = {
 
 def reasons_for_recordings(variants: Iterable[Variant]) -> dict[Reason, int]:
     """Why there are several recordings: the lines that each depends on, and how many do."""
-    found: dict[Reason, int] = {}
-    for variant in variants:
-        integers = variant.recording.selection.program.guards
-        data = dict.fromkeys(variant.settled)
-        branches = [g.line for g in variant.recording.guards if g.line not in data]
-        reasons = [
-            *[_static(g) for g in integers if not g.truth],
-            *[_branching(g) for g in integers if g.truth],
-            *[Reason(f"a number passed as data is static at {line}", _STATIC) for line in data],
-            *[Reason(f"a branch at {line}", _BRANCH) for line in branches],
-        ]
-        for reason in dict.fromkeys(reasons):
-            found[reason] = found.get(reason, 0) + 1
+    found = Counter(r for v in variants for r in dict.fromkeys(r for r, _ in _expected(v)))
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _expected(variant: Variant) -> Iterator[tuple[Reason, Any]]:
+    """What a recording depends on, and what it expects there, which tells it from others."""
+    integers = variant.recording.selection.program.guards
+    yield from [(_static(g), g.expected) for g in integers if not g.truth]
+    yield from [(_branching(g), g.expected) for g in integers if g.truth]
+    data = dict.fromkeys(variant.settled)
+    for line in data:  # each expects another number
+        yield Reason(f"a number passed as data is static at {line}", _STATIC), variant
+    for guard in variant.recording.guards:
+        if guard.line not in data:
+            yield Reason(f"a branch at {guard.line}", _BRANCH), guard.expected
 
 
 def _static(guard: IntegerGuard) -> Reason:
@@ -152,12 +153,19 @@ def most_frequent(
     """Why most of the recordings of a function were made, if that is known.
 
     Several in one structure are for lines at which something is static or branches; those of other
-    structures would have been made anyway.
+    structures would have been made anyway. But where these expect other things at one line, and
+    calls of a recorded structure are not served, they would not be if all had one structure either.
     """
-    rows = [structure.variants for structure in structures.values() if structure.variants]
-    variants = [variant for row in rows for variant in row]
+    known = [structure for structure in structures.values() if structure.variants]
+    variants = [variant for structure in known for variant in structure.variants]
     reasons = reasons_for_recordings(variants)
-    if 2 * len(rows) > len(variants):
+    expected = {pair for variant in variants for pair in _expected(variant)}
+    differ = {reason for reason, n in Counter(reason for reason, _ in expected).items() if n > 1}
+    lines = [reason for reason in reasons if reason in differ]
+    hits = sum(structure.hits for structure in known)
+    if lines and sum(structure.misses for structure in known) >= hits:
+        return lines[0]
+    if 2 * len(known) > len(variants):
         argument = differing_argument(function, structures)
         texts = [reason for reason in reasons if reason.advice == _TEXT]
         if argument is not None and (not texts or argument.advice != _INSTEAD[str]):

@@ -468,6 +468,7 @@ class Dispatch:
         plain, twin = (structure, call), None
         if not at_once:
             ledger.missed(len(structure.variants))
+            structure.misses += bool(structure.variants)
             twin = pipeline.recorded_instead(structure, call)
             if twin is not None:
                 structure, call = pipeline.structure(twin), twin
