@@ -13,7 +13,8 @@ import math
 import numbers
 import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -158,8 +159,29 @@ def _source(x: Any) -> str:
     return f"; operand {name} came from {visible(x.op)} of {', '.join(names)}{line}"
 
 
+class _Told(threading.local):
+    """The line that is the user's in this thread, where it is known otherwise."""
+
+    line: str | None = None
+
+
+_told = _Told()
+
+
+@contextlib.contextmanager
+def caller_at(line: str | None) -> Iterator[None]:
+    """Inside this block ``caller()`` is this line, as the user's function is through."""
+    before, _told.line = _told.line, line
+    try:
+        yield
+    finally:
+        _told.line = before
+
+
 def caller() -> str:
     """``file:line`` of the user's own line; not one of numpy's or of Python's own library."""
+    if _told.line is not None:
+        return _told.line
     frame = outside = caller_frame()
     while outside.f_back is not None and is_librarys(outside.f_code.co_filename):
         outside = outside.f_back

@@ -2,6 +2,7 @@
 
 import datetime
 import enum
+import heapq
 import random
 import re
 import types
@@ -44,7 +45,7 @@ def with_lines(text):
     """A message with the place of the line of this file that ends with a mark, for {mark}."""
     lines = Path(__file__).read_text().splitlines()
     for mark in re.findall(r"{(.*?)}", text):
-        (line,) = [k for k, x in enumerate(lines, 1) if "  # " in x and x.endswith(mark)]
+        (line,) = [k for k, x in enumerate(lines, 1) if x.endswith(f"  # {mark}")]
         text = text.replace(f"{{{mark}}}", f"test_causes.py:{line}")
     return text
 
@@ -134,7 +135,7 @@ OPERATIONS = {0: lambda a, b: a + b, 1: lambda a, b: a * b, 2: lambda a, b: chai
 def by_token(p, program):
     s = p
     for k, t in enumerate(program):
-        s = OPERATIONS[t](s, p * k)  # looked up by an integer
+        s = OPERATIONS[t](s, p * k)  # by an integer
     return s
 
 
@@ -169,6 +170,96 @@ def test_few_lengths_are_not_told_where_a_line_has_each_call_recorded(
     assert message == (
         f"{function.__name__} runs eagerly: most calls take a path of their own: {told_why}"
     )
+
+
+def largest_by_key(p, data):
+    place = max(range(len(data)), key=lambda k: abs(p * data[k]))  # by a key
+    return p * data[place]
+
+
+def largest_of_a_heap(p, data):
+    return heapq.nlargest(2, [p * x for x in data])[1]  # of a heap
+
+
+def sorted_by_numpy(p, data):
+    return np.sort(np.array([p * x for x in data]))[1]  # by numpy
+
+
+def place_of_largest(p, data):
+    found = [p * x for x in data]
+    return sum(found) * 2.0, int(np.argmax([x.data for x in found]))  # a place
+
+
+def whether_larger(p, data):
+    found = [p * x for x in data]
+    return sum(found) * 2.0, found[0].data > found[1].data  # a truth
+
+
+def of_one_side(p, data):
+    total = p * 0.0
+    for x in data:
+        total = total + (p if p * x > 1.0 else p * p)  # a side
+    return total
+
+
+CALLED = (
+    ", in what is called there; each order of the numbers has a recording of its own: choose among "
+    "the numbers themselves, one by one, with max(...), min(...) or where(...), if that will do"
+)
+RETURNED = (
+    ", where it is returned; return a number of it, float(...), or where(..., 1.0, 0.0) of a truth"
+)
+
+
+@native
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (largest_by_key, "a branch at {by a key}" + CALLED),
+        (largest_of_a_heap, "a branch at {of a heap}" + CALLED),
+        (sorted_by_numpy, "a branch at {by numpy}" + CALLED),
+        (place_of_largest, "a branch at {a place}" + CALLED),
+        (whether_larger, "a branch at {a truth}" + RETURNED),
+        (of_one_side, "a branch at {a side}" + BRANCH),
+    ],
+)
+def test_only_what_a_line_branches_by_itself_is_to_be_written_as_where(function, why):
+    chance = random.Random(0)
+    fast = chainrule.compile(function, on_fallback="raise", lift=False)
+    for _ in range(3):
+        fast.value_and_grad(2.0, [chance.uniform(-1.0, 1.0) for _ in range(5)])
+    found = [x for x in fast.report().splitlines() if "one case only" in x]
+    assert found[0].partition(" for one case only: ")[2] == with_lines(why)
+
+
+class Guess:
+    def __call__(self, p, k):
+        if p > 1.0:
+            return p * 2.0, k == 1  # in a method
+        return p * 3.0, k == 1  # in another place
+
+
+def counted(p, k):
+    return p * 2.0, k + 1  # an integer
+
+
+@pytest.mark.parametrize(
+    ("function", "lines"),
+    [(Guess(), "{in a method} or {in another place}"), (counted, "{an integer}")],
+)
+def test_an_integer_that_is_returned_is_told_with_the_line_of_the_return(function, lines):
+    fast = chainrule.compile(function, on_fallback="raise", lift=False)
+    for k in range(3):
+        fast.value_and_grad(2.0, k)
+    where = with_lines(lines).replace(" or test_causes.py:", " or ")
+    assert f"one case only: an integer is static at {where}{RETURNED}" in fast.report()
+
+
+def test_what_is_to_be_returned_instead_of_an_integer_serves_all_calls():
+    fast = chainrule.compile(lambda p, k: (p * k, float(k == 1)), on_fallback="raise", lift=False)
+    for k in range(5):
+        assert fast.value_and_grad(2.0, k)[0] == (2.0 * k, float(k == 1))
+    assert "5 calls: 5 replayed, 0 eager; 1 recordings" in fast.report()
 
 
 def test_long_recordings_of_other_lengths_are_told_once(monkeypatch):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chainrule.compiler.capture.integers import ITEMS, TEXT, IntegerGuard
+from chainrule.compiler.capture.places import INSIDE, RETURNED
 from chainrule.compiler.formulas.input_names import parameters, paths
 from chainrule.compiler.runtime.variants import Structure, Variant
 from chainrule.trees import Branch, Deque, Dict, List, Node, Numbers, Static, Text, Tuple
@@ -43,6 +44,11 @@ _TEXT = (
 )
 _ITEMS = "; where these vary, add up into a list that has a place for every key"
 _BRANCH = "; write where(condition, a, b) to compute both sides"
+_CALLED = (
+    "; each order of the numbers has a recording of its own: choose among the numbers themselves, "
+    "one by one, with max(...), min(...) or where(...), if that will do"
+)
+_RETURNED = "; return a number of it, float(...), or where(..., 1.0, 0.0) of a truth"
 _LENGTH = "; pad it to one length, and pass how many of its items count"
 _KEYS = "; pass a list that has a place for every key"
 _KIND = "; pass it as the same type in all calls"
@@ -74,7 +80,7 @@ def _expected(variant: Variant) -> Iterator[tuple[Reason, Any]]:
         yield Reason(f"a number passed as data is static at {line}", _STATIC), variant
     for guard in variant.recording.guards:
         if guard.line not in data:
-            yield Reason(f"a branch at {guard.line}", _BRANCH), guard.expected
+            yield Reason(f"a branch at {guard.line}", _of_branch(guard.line)), guard.expected
 
 
 def _static(guard: IntegerGuard) -> Reason:
@@ -83,11 +89,19 @@ def _static(guard: IntegerGuard) -> Reason:
         return Reason(f"the number of items is static at {guard.line}", _ITEMS)
     if guard.line.endswith(TEXT):
         return Reason(f"a text is static at {guard.line.removesuffix(TEXT)}", _TEXT)
-    return Reason(f"an integer is static at {guard.line}", _STATIC)
+    advice = _RETURNED if guard.line.endswith(RETURNED) else _STATIC
+    return Reason(f"an integer is static at {guard.line}", advice)
 
 
 def _branching(guard: IntegerGuard) -> Reason:
-    return Reason(f"a branch depends on integers at {guard.line}", _BRANCH)
+    return Reason(f"a branch depends on integers at {guard.line}", _of_branch(guard.line))
+
+
+def _of_branch(line: str) -> str:
+    """What to write instead of a branch at a line."""
+    if line.endswith(RETURNED):
+        return _RETURNED
+    return _CALLED if line.endswith(INSIDE) else _BRANCH
 
 
 # --- arguments that differ ------------------------------------------------------------------------
