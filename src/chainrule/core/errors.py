@@ -190,6 +190,17 @@ def caller() -> str:
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
+def line_of(error: BaseException) -> str | None:
+    """``file:line`` of the user's innermost line in which an error was raised; None: in none."""
+    found, step = None, error.__traceback__
+    while step is not None:
+        file = step.tb_frame.f_code.co_filename
+        if not is_librarys(file):
+            found = f"{Path(file).name}:{step.tb_lineno}"
+        step = step.tb_next
+    return found
+
+
 def is_librarys(file: str) -> bool:
     """Whether a file is chainrule's, numpy's, or Python's own, not installed beside that."""
     if file.startswith((PACKAGE, _NUMPY, "<frozen ")):

@@ -58,7 +58,6 @@ _ITEM = "[…]"  # after a path: whichever item
 _INSTEAD: dict[type, str] = {
     str: "; pass its place in a list of all texts, an integer",
     enum.Enum: "; pass a number that stands for it",
-    datetime.datetime: "; pass a number, as its timestamp()",
     datetime.date: "; pass a number, as its toordinal()",
     datetime.timedelta: "; pass a number, as its total_seconds()",
 }

@@ -53,6 +53,7 @@ from chainrule.compiler.runtime.verification import (
     check_against_eager,
     machine_code_agrees,
 )
+from chainrule.core import errors
 from chainrule.core.interrupts import Held
 
 STRUCTURES = 256  # of arguments, the least recently used goes
@@ -177,7 +178,9 @@ class Pipeline:
             return Run(Path.EAGER, reason=str(reason), changes=changes)
         except Exception as error:
             # The function's own error: let eager raise it, and try again another time.
-            call.failed = f"recording it raised {type(error).__name__}{_message(error)}"
+            line = errors.line_of(error)
+            place = "" if line is None else f", at {line}"
+            call.failed = f"recording it raised {type(error).__name__}{_message(error)}{place}"
             self.captured.restore()
             return EAGERLY
         finally:
