@@ -8,6 +8,7 @@ import json
 import random
 import statistics
 import threading
+import warnings
 from datetime import timedelta
 from pathlib import Path
 from random import gauss
@@ -105,6 +106,36 @@ def test_an_error_while_recording_is_told_with_the_line():
         "eager because recording it raised TypeError: don't know how to coerce float and float, at "
         f"{line_with('of the mean')} (1 times)"
     )
+
+
+def warned(function, calls):
+    fast = chainrule.compile(function)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for arguments in calls:
+            fast.value_and_grad(*arguments)
+    return [str(x.message) for x in caught]
+
+
+def by_its_name(p, name):
+    scale = 2.0
+    return getattr(chainrule, name)(p) * scale  # by its name
+
+
+def test_names_that_are_asked_for_in_one_line_are_told_once():
+    calls = [(0.5, ("exp", "tanh", "relu")[k % 3]) for k in range(60)]
+    assert warned(by_its_name, calls) == [
+        "by_its_name runs eagerly: asking the module chainrule for a name that is in no code at "
+        f"{line_with('by its name')}"
+    ]
+
+
+def test_a_generator_that_changes_is_told_once():
+    assert warned(drawn_by_a_generator, [(2.0, 3)] * 3000) == [
+        "drawn_by_a_generator runs eagerly: it changes the state of a random generator at "
+        f"{line_with('by a generator')}; take the numbers of chainrule.random and pass a key, or "
+        "pass a seed and make the generator of it inside"
+    ]
 
 
 class Timestamp(datetime.datetime):

@@ -2,6 +2,7 @@
 
 import datetime
 import enum
+import functools
 import heapq
 import random
 import re
@@ -78,6 +79,11 @@ LENGTHS = [[0.5] * n for n in range(1, 6)]
         (
             [DAY + datetime.timedelta(n) for n in range(5)],
             "argument 'data' is another date in most calls; pass a number, as its toordinal()",
+        ),
+        (
+            [np.array([n, n + 1], np.int32) for n in range(5)],
+            "argument 'data' is another array of int32 in most calls; pass it as an array of int64 "
+            "or float64, or as a list of bools",
         ),
         (
             [*Color],
@@ -168,7 +174,8 @@ def test_few_lengths_are_not_told_where_a_line_has_each_call_recorded(
     (message,) = told(function, samples)
     told_why = with_lines(why)
     assert message == (
-        f"{function.__name__} runs eagerly: most calls take a path of their own: {told_why}"
+        f"{function.__name__} runs eagerly: its recordings hold for one case each, and served few "
+        f"calls: {told_why}"
     )
 
 
@@ -253,6 +260,27 @@ def test_an_integer_that_is_returned_is_told_with_the_line_of_the_return(functio
         fast.value_and_grad(2.0, k)
     where = with_lines(lines).replace(" or test_causes.py:", " or ")
     assert f"one case only: an integer is static at {where}{RETURNED}" in fast.report()
+
+
+@functools.lru_cache
+def weight(k):
+    return 1.0 / (1.0 + k * k)
+
+
+def by_weight(p, k):
+    return (p * weight(k) - 1.0) ** 2  # of few
+
+
+@native
+def test_recordings_for_few_integers_are_not_called_a_path_of_each_call(monkeypatch):
+    monkeypatch.setattr(allowance, "left", 0.3)
+    chance = random.Random(0)
+    (message,) = told(by_weight, [chance.randrange(6) for _ in range(3000)])
+    assert message == (
+        "by_weight runs eagerly: its recordings hold for one case each, and served few calls: "
+        + with_lines("an integer is static at {of few}")
+        + STATIC
+    )
 
 
 def test_what_is_to_be_returned_instead_of_an_integer_serves_all_calls():

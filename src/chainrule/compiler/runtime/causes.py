@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from chainrule.compiler.capture.integers import ITEMS, TEXT, IntegerGuard
 from chainrule.compiler.capture.places import INSIDE, RETURNED
 from chainrule.compiler.formulas.input_names import parameters, paths
@@ -58,6 +60,7 @@ _ITEM = "[…]"  # after a path: whichever item
 _INSTEAD: dict[type, str] = {
     str: "; pass its place in a list of all texts, an integer",
     enum.Enum: "; pass a number that stands for it",
+    np.ndarray: "; pass it as an array of int64 or float64, or as a list of bools",
     datetime.date: "; pass a number, as its toordinal()",
     datetime.timedelta: "; pass a number, as its total_seconds()",
 }
@@ -154,6 +157,8 @@ def _differences(a: Node, b: Node, path: str) -> Iterator[Reason]:
             return
         instead = next((x for kind, x in _INSTEAD.items() if issubclass(a.type, kind)), _OBJECT)
         what = "text" if a.type is str else a.type.__name__
+        if a.type is np.ndarray:
+            what = f"array of {np.dtype(a.value[0]).name}"
         yield Reason(f"{name} is another {what} in most calls", instead)
 
 
@@ -191,4 +196,4 @@ def most_frequent(
 def own_paths(reason: Reason | None) -> str:
     """Why recordings do not pay for a function, and what to write instead."""
     why = _UNKNOWN if reason is None else f"{reason}{reason.advice}"
-    return f"most calls take a path of their own: {why}"
+    return f"its recordings hold for one case each, and served few calls: {why}"

@@ -541,7 +541,8 @@ class Dispatch:
             self.counts.checking_seconds += time.thread_time() - started
         self._changes = 0 if change is None else self._changes + 1
         if self._changes > CHANGES:
-            raise Unrecordable(f"{change} changes all the time")
+            cause = self.notices.reason_with(f"it changes {change}")
+            raise Unrecordable(cause or f"{change} changes all the time")
         if pipeline is None or change is not None:
             self.fast_path = None
             self.prepared.clear()

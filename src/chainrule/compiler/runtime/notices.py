@@ -67,6 +67,10 @@ class Notices:
         if first:
             self._warn(message)
 
+    def reason_with(self, start: str) -> str | None:
+        """Why calls ran eagerly, if one of the reasons begins so."""
+        return next((reason for reason in self.reasons if reason.startswith(start)), None)
+
     def trains_in_python(self, reason: str) -> None:
         """Training steps are not taken in machine code, though the function is."""
         if not self._is_python_told:
