@@ -326,6 +326,32 @@ def test_a_report_says_why_eager_calls_are_quicker(function, why, monkeypatch):
     assert f"  eager as that is quicker: {why}" in fast.report()
 
 
+def with_a_place(p, data):
+    found = [p * x for x in data]
+    return sum(found) * 2.0, 1 if found[0].data > 0.0 else 0
+
+
+def with_a_share(p, data):
+    found = [p * x for x in data]
+    return sum(found) * 2.0, 1.0 if found[0].data > 0.0 else 0.0
+
+
+@native
+def test_an_integer_that_is_returned_beside_the_value_is_told_as_what_takes_long(monkeypatch):
+    monkeypatch.setattr(allowance, "left", 0.3)
+    reports = []
+    for function in (with_a_place, with_a_share):
+        fast = chainrule.compile(function)
+        for _ in range(100):
+            fast.value_and_grad(2.0, [0.5, 1.0])
+        reports.append(fast.report())
+    assert reports[0].splitlines()[-1] == (
+        "  eager as that is quicker: its results are put together in Python, for one is of type "
+        "int; return floats"
+    )
+    assert "eager as that is quicker" not in reports[1]
+
+
 @native
 def test_a_report_says_that_a_function_is_not_recorded_yet(monkeypatch):
     monkeypatch.setattr(allowance, "left", 0.0)

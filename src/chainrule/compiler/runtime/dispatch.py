@@ -21,7 +21,7 @@ from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime.causes import SEVERAL
 from chainrule.compiler.runtime.counts import Counts
-from chainrule.compiler.runtime.fast_path import FastPath, gate, new_lock
+from chainrule.compiler.runtime.fast_path import FastPath, gate, new_lock, why_in_python
 from chainrule.compiler.runtime.ledger import Beside, Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.notices import Notices
@@ -376,7 +376,7 @@ class Dispatch:
             self.fast_path = path  # the gate reads once how to look at arguments
         if not is_served and not self._ledger.replays_pay(size):
             self._ledger.refused()
-            self.notices.replays_do_not_pay("the types of its arguments take long to look at")
+            self.notices.replays_do_not_pay(why_in_python(run.variant.recording.result))
         elif is_served:
             self.notices.replays_do_not_pay(None)
 
