@@ -15,6 +15,7 @@ import pytest
 
 import chainrule
 from chainrule import FallbackWarning, optim
+from chainrule.compiler.capture.progress import report_progress
 from chainrule.compiler.runtime import notices
 from chainrule.compiler.runtime.ledger import allowance
 
@@ -388,3 +389,16 @@ def test_one_recording_that_takes_long_in_few_operations_is_told(monkeypatch):
     (warning,) = caught
     assert str(warning.message).startswith("scaled is slow to compile: recording and building one")
     assert warning.filename == __file__
+
+
+def test_what_takes_long_after_recording_is_told_before_it_goes_on_with_a_line(monkeypatch):
+    told = notices.Notices("loss", "warn")
+    with told.recording():
+        report_progress(65_536)  # many operations
+        monkeypatch.setattr(notices, "LONG", 0.0)
+        with pytest.warns(chainrule.FallbackWarning) as caught:
+            report_progress()
+    assert re.sub(r"\d+\.\d s", "1.0 s", str(caught[0].message)) == with_lines(
+        "loss is slow to compile: recording and building one call took 1.0 s so far, among others "
+        "at {many operations}"
+    )

@@ -16,6 +16,7 @@ from typing import Any
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.outside import Changes
+from chainrule.compiler.capture.progress import report_progress
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, may_be_alike, random_states_kept
@@ -377,7 +378,9 @@ class Pipeline:
     def _confirm(self, call: Call, made: Trace) -> float:
         """Compare a recording with another one; how many seconds that took."""
         started = time.thread_time()
+        report_progress()
         self._tracer.confirm(self.captured, call, made)
+        report_progress()
         return_free_memory(len(made.recording))
         return time.thread_time() - started
 
