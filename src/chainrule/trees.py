@@ -396,8 +396,8 @@ class Flat:
             return Static(kind, x)
         if isinstance(x, enum.Enum) and self.opens(x):
             return Static(kind, (x.name, repr(x.value)))
-        if isinstance(x, int) and kind is not int:
-            return self._add_opaque(x)
+        if (isinstance(x, int) and kind is not int) or isinstance(x, np.timedelta64):
+            return self._add_opaque(x)  # numpy calls a span of time an integer
         if isinstance(x, np.integer) and kind is not np.int64 and not floats_only:
             return Static(kind, int(x))  # it wraps around where an int does not
         if isinstance(x, (int, np.integer)) and not floats_only:

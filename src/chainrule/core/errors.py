@@ -13,7 +13,8 @@ import math
 import numbers
 import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -158,14 +159,46 @@ def _source(x: Any) -> str:
     return f"; operand {name} came from {visible(x.op)} of {', '.join(names)}{line}"
 
 
+class _Told(threading.local):
+    """The line that is the user's in this thread, where it is known otherwise."""
+
+    line: str | None = None
+
+
+_told = _Told()
+
+
+@contextlib.contextmanager
+def caller_at(line: str | None) -> Iterator[None]:
+    """Inside this block ``caller()`` is this line, as the user's function is through."""
+    before, _told.line = _told.line, line
+    try:
+        yield
+    finally:
+        _told.line = before
+
+
 def caller() -> str:
     """``file:line`` of the user's own line; not one of numpy's or of Python's own library."""
+    if _told.line is not None:
+        return _told.line
     frame = outside = caller_frame()
     while outside.f_back is not None and is_librarys(outside.f_code.co_filename):
         outside = outside.f_back
     if not is_librarys(outside.f_code.co_filename):
         frame = outside
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def line_of(error: BaseException) -> str | None:
+    """``file:line`` of the user's innermost line in which an error was raised; None: in none."""
+    found, step = None, error.__traceback__
+    while step is not None:
+        file = step.tb_frame.f_code.co_filename
+        if not is_librarys(file):
+            found = f"{Path(file).name}:{step.tb_lineno}"
+        step = step.tb_next
+    return found
 
 
 def is_librarys(file: str) -> bool:

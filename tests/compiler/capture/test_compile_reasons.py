@@ -6,13 +6,16 @@ import inspect
 import itertools
 import json
 import random
+import statistics
 import threading
+import warnings
 from datetime import timedelta
 from pathlib import Path
 from random import gauss
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import chainrule
 
@@ -78,6 +81,85 @@ class Noisy:
 def test_a_drawn_number_names_the_line_and_what_to_draw_from_instead(function, mark):
     found = reason(function, 2.0, 3)
     assert f"at {line_with(mark)}; take the numbers of chainrule.random and pass a key" in found
+
+
+def of_a_distribution(p, x):
+    scale = 2.0
+    return p * stats.norm.cdf(x) * scale  # of a distribution
+
+
+def test_code_of_a_package_that_may_draw_numbers_is_not_told_to_draw_others():
+    assert reason(of_a_distribution, 2.0, 0.5).strip() == (
+        "eager because it calls code of scipy, which is not known to be pure, at "
+        f"{line_with('of a distribution')}; write it with functions of chainrule, as normal_cdf, "
+        "or make an operation of it by @chainrule.operation(opaque=True) (1 times)"
+    )
+
+
+def of_the_mean(p, x):
+    scale = 2.0
+    return p * statistics.mean([x, 1.0]) * scale  # of the mean
+
+
+def test_an_error_while_recording_is_told_with_the_line():
+    assert reason(of_the_mean, 2.0, 0.5).strip() == (
+        "eager because recording it raised TypeError: don't know how to coerce float and float, at "
+        f"{line_with('of the mean')} (1 times)"
+    )
+
+
+def warned(function, calls):
+    fast = chainrule.compile(function)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for arguments in calls:
+            fast.value_and_grad(*arguments)
+    return [str(x.message) for x in caught]
+
+
+def by_its_name(p, name):
+    scale = 2.0
+    return getattr(chainrule, name)(p) * scale  # by its name
+
+
+def test_names_that_are_asked_for_in_one_line_are_told_once():
+    calls = [(0.5, ("exp", "tanh", "relu")[k % 3]) for k in range(60)]
+    assert warned(by_its_name, calls) == [
+        "by_its_name runs eagerly: asking the module chainrule for a name that is in no code at "
+        f"{line_with('by its name')}"
+    ]
+
+
+def test_a_generator_that_changes_is_told_once():
+    assert warned(drawn_by_a_generator, [(2.0, 3)] * 3000) == [
+        "drawn_by_a_generator runs eagerly: it changes the state of a random generator at "
+        f"{line_with('by a generator')}; take the numbers of chainrule.random and pass a key, or "
+        "pass a seed and make the generator of it inside"
+    ]
+
+
+class Timestamp(datetime.datetime):
+    """As that of pandas."""
+
+
+OR_ITS_HOUR = "pass a number, as its timestamp(), or those that are read of it, as its hour"
+
+
+@pytest.mark.parametrize(
+    ("time", "instead"),
+    [
+        (datetime.datetime(2024, 1, 2, 3), OR_ITS_HOUR),
+        (Timestamp(2024, 1, 2, 3), OR_ITS_HOUR),
+        (datetime.time(3), "pass the numbers that are read of it, as its hour"),
+        (np.datetime64("2024-01-02"), "pass a number, as x.astype(float) of it"),
+        (np.timedelta64(3, "s"), "pass a number, as x / np.timedelta64(1, 's') of it"),
+    ],
+)
+def test_a_time_is_told_with_the_number_to_pass_instead(time, instead):
+    assert reason(lambda p, x: p * 2.0, 2.0, time).strip() == (
+        f"eager because an argument of type {type(time).__name__} cannot be followed: {instead} "
+        "(1 times)"
+    )
 
 
 def writes_json(p, x):

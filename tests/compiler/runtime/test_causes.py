@@ -2,7 +2,10 @@
 
 import datetime
 import enum
+import functools
+import heapq
 import random
+import re
 import types
 import warnings
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 
 import chainrule
 from chainrule import FallbackWarning, optim
+from chainrule.compiler.capture.progress import report_progress
 from chainrule.compiler.runtime import notices
 from chainrule.compiler.runtime.ledger import allowance
 
@@ -39,6 +43,16 @@ def causes(samples, function=scaled):
     return [line.strip() for line in lines if "kinds of calls are recorded" in line]
 
 
+def with_lines(text):
+    """A message with the place of the line of this file that ends with a mark, for {mark}."""
+    lines = Path(__file__).read_text().splitlines()
+    for mark in re.findall(r"{(.*?)}", text):
+        (line,) = [k for k, x in enumerate(lines, 1) if x.endswith(f"  # {mark}")]
+        text = text.replace(f"{{{mark}}}", f"test_causes.py:{line}")
+    return text
+
+
+BRANCH = "; write where(condition, a, b) to compute both sides"
 DAY = datetime.date(2024, 1, 1)
 LENGTHS = [[0.5] * n for n in range(1, 6)]
 
@@ -66,6 +80,11 @@ LENGTHS = [[0.5] * n for n in range(1, 6)]
         (
             [DAY + datetime.timedelta(n) for n in range(5)],
             "argument 'data' is another date in most calls; pass a number, as its toordinal()",
+        ),
+        (
+            [np.array([n, n + 1], np.int32) for n in range(5)],
+            "argument 'data' is another array of int32 in most calls; pass it as an array of int64 "
+            "or float64, or as a list of bools",
         ),
         (
             [*Color],
@@ -117,6 +136,161 @@ def test_calls_of_other_lengths_that_run_eagerly_are_told_which_argument_it_is(m
     assert "argument 'data' has another length in most calls; pad it to one length" in message
 
 
+OPERATIONS = {0: lambda a, b: a + b, 1: lambda a, b: a * b, 2: lambda a, b: chainrule.tanh(a - b)}
+
+
+def by_token(p, program):
+    s = p
+    for k, t in enumerate(program):
+        s = OPERATIONS[t](s, p * k)  # by an integer
+    return s
+
+
+def of_frequent(p, tokens):
+    found = [p * t for t in tokens if t > 5]  # filtered
+    return sum(v * v for v in found) / len(found) if found else p
+
+
+STATIC = (
+    "; use it in arithmetic, comparisons and subscripts only, and as a key where code does no more "
+    "than to store, read, count and go through, or pass what it selects"
+)
+
+
+@native
+@pytest.mark.parametrize(
+    ("function", "most", "shortest", "why"),
+    [
+        (by_token, 3, 1, "an integer is static at {by an integer}" + STATIC),
+        (of_frequent, 27, 2, "a branch depends on integers at {filtered}" + BRANCH),
+    ],
+)
+def test_few_lengths_are_not_told_where_a_line_has_each_call_recorded(
+    function, most, shortest, why, monkeypatch
+):
+    monkeypatch.setattr(allowance, "left", 0.3)
+    chance = random.Random(0)
+    lengths = [chance.randrange(shortest, 2 * shortest + 6) for _ in range(3000)]
+    samples = [[chance.randrange(most) for _ in range(n)] for n in lengths]
+    (message,) = told(function, samples)
+    told_why = with_lines(why)
+    assert message == (
+        f"{function.__name__} runs eagerly: its recordings hold for one case each, and served few "
+        f"calls: {told_why}"
+    )
+
+
+def largest_by_key(p, data):
+    place = max(range(len(data)), key=lambda k: abs(p * data[k]))  # by a key
+    return p * data[place]
+
+
+def largest_of_a_heap(p, data):
+    return heapq.nlargest(2, [p * x for x in data])[1]  # of a heap
+
+
+def sorted_by_numpy(p, data):
+    return np.sort(np.array([p * x for x in data]))[1]  # by numpy
+
+
+def place_of_largest(p, data):
+    found = [p * x for x in data]
+    return sum(found) * 2.0, int(np.argmax([x.data for x in found]))  # a place
+
+
+def whether_larger(p, data):
+    found = [p * x for x in data]
+    return sum(found) * 2.0, found[0].data > found[1].data  # a truth
+
+
+def of_one_side(p, data):
+    total = p * 0.0
+    for x in data:
+        total = total + (p if p * x > 1.0 else p * p)  # a side
+    return total
+
+
+CALLED = (
+    ", in what is called there; each order of the numbers has a recording of its own: choose among "
+    "the numbers themselves, one by one, with max(...), min(...) or where(...), if that will do"
+)
+RETURNED = (
+    ", where it is returned; return a number of it, float(...), or where(..., 1.0, 0.0) of a truth"
+)
+
+
+@native
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (largest_by_key, "a branch at {by a key}" + CALLED),
+        (largest_of_a_heap, "a branch at {of a heap}" + CALLED),
+        (sorted_by_numpy, "a branch at {by numpy}" + CALLED),
+        (place_of_largest, "a branch at {a place}" + CALLED),
+        (whether_larger, "a branch at {a truth}" + RETURNED),
+        (of_one_side, "a branch at {a side}" + BRANCH),
+    ],
+)
+def test_only_what_a_line_branches_by_itself_is_to_be_written_as_where(function, why):
+    chance = random.Random(0)
+    fast = chainrule.compile(function, on_fallback="raise", lift=False)
+    for _ in range(3):
+        fast.value_and_grad(2.0, [chance.uniform(-1.0, 1.0) for _ in range(5)])
+    found = [x for x in fast.report().splitlines() if "one case only" in x]
+    assert found[0].partition(" for one case only: ")[2] == with_lines(why)
+
+
+class Guess:
+    def __call__(self, p, k):
+        if p > 1.0:
+            return p * 2.0, k == 1  # in a method
+        return p * 3.0, k == 1  # in another place
+
+
+def counted(p, k):
+    return p * 2.0, k + 1  # an integer
+
+
+@pytest.mark.parametrize(
+    ("function", "lines"),
+    [(Guess(), "{in a method} or {in another place}"), (counted, "{an integer}")],
+)
+def test_an_integer_that_is_returned_is_told_with_the_line_of_the_return(function, lines):
+    fast = chainrule.compile(function, on_fallback="raise", lift=False)
+    for k in range(3):
+        fast.value_and_grad(2.0, k)
+    where = with_lines(lines).replace(" or test_causes.py:", " or ")
+    assert f"one case only: an integer is static at {where}{RETURNED}" in fast.report()
+
+
+@functools.lru_cache
+def weight(k):
+    return 1.0 / (1.0 + k * k)
+
+
+def by_weight(p, k):
+    return (p * weight(k) - 1.0) ** 2  # of few
+
+
+@native
+def test_recordings_for_few_integers_are_not_called_a_path_of_each_call(monkeypatch):
+    monkeypatch.setattr(allowance, "left", 0.3)
+    chance = random.Random(0)
+    (message,) = told(by_weight, [chance.randrange(6) for _ in range(3000)])
+    assert message == (
+        "by_weight runs eagerly: its recordings hold for one case each, and served few calls: "
+        + with_lines("an integer is static at {of few}")
+        + STATIC
+    )
+
+
+def test_what_is_to_be_returned_instead_of_an_integer_serves_all_calls():
+    fast = chainrule.compile(lambda p, k: (p * k, float(k == 1)), on_fallback="raise", lift=False)
+    for k in range(5):
+        assert fast.value_and_grad(2.0, k)[0] == (2.0 * k, float(k == 1))
+    assert "5 calls: 5 replayed, 0 eager; 1 recordings" in fast.report()
+
+
 def test_long_recordings_of_other_lengths_are_told_once(monkeypatch):
     monkeypatch.setattr(notices, "LONG", 0.0)
     message = told(scaled, LENGTHS)[-1]
@@ -151,6 +325,32 @@ def test_a_report_says_why_eager_calls_are_quicker(function, why, monkeypatch):
     for k in range(100):
         fast.value_and_grad(2.0, k)
     assert f"  eager as that is quicker: {why}" in fast.report()
+
+
+def with_a_place(p, data):
+    found = [p * x for x in data]
+    return sum(found) * 2.0, 1 if found[0].data > 0.0 else 0
+
+
+def with_a_share(p, data):
+    found = [p * x for x in data]
+    return sum(found) * 2.0, 1.0 if found[0].data > 0.0 else 0.0
+
+
+@native
+def test_an_integer_that_is_returned_beside_the_value_is_told_as_what_takes_long(monkeypatch):
+    monkeypatch.setattr(allowance, "left", 0.3)
+    reports = []
+    for function in (with_a_place, with_a_share):
+        fast = chainrule.compile(function)
+        for _ in range(100):
+            fast.value_and_grad(2.0, [0.5, 1.0])
+        reports.append(fast.report())
+    assert reports[0].splitlines()[-1] == (
+        "  eager as that is quicker: its results are put together in Python, for one is of type "
+        "int; return floats"
+    )
+    assert "eager as that is quicker" not in reports[1]
 
 
 @native
@@ -189,3 +389,16 @@ def test_one_recording_that_takes_long_in_few_operations_is_told(monkeypatch):
     (warning,) = caught
     assert str(warning.message).startswith("scaled is slow to compile: recording and building one")
     assert warning.filename == __file__
+
+
+def test_what_takes_long_after_recording_is_told_before_it_goes_on_with_a_line(monkeypatch):
+    told = notices.Notices("loss", "warn")
+    with told.recording():
+        report_progress(65_536)  # many operations
+        monkeypatch.setattr(notices, "LONG", 0.0)
+        with pytest.warns(chainrule.FallbackWarning) as caught:
+            report_progress()
+    assert re.sub(r"\d+\.\d s", "1.0 s", str(caught[0].message)) == with_lines(
+        "loss is slow to compile: recording and building one call took 1.0 s so far, among others "
+        "at {many operations}"
+    )

@@ -250,11 +250,17 @@ def flatten_call(
     return call
 
 
-_INSTEAD = {  # of types that hold numbers
+_INSTEAD = {  # of types that hold, or stand for, numbers
     "Series": "pass its numbers by to_numpy()",
     "DataFrame": "pass its columns by to_numpy()",
     "set": "it has no order of its own; pass a list of what is in it",
     "frozenset": "it has no order of its own; pass a list of what is in it",
+    "datetime": "pass a number, as its timestamp(), or those that are read of it, as its hour",
+    "time": "pass the numbers that are read of it, as its hour",
+    "Timestamp": "pass a number, as its timestamp(), or those that are read of it, as its hour",
+    "Timedelta": "pass a number, as its total_seconds()",
+    "datetime64": "pass a number, as x.astype(float) of it",
+    "timedelta64": "pass a number, as x / np.timedelta64(1, 's') of it",
 }
 
 

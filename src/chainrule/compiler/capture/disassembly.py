@@ -41,7 +41,12 @@ def nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def is_of_library(code: types.CodeType) -> bool:
     """Whether code is of Python's library or of an installed package, not the user's own."""
-    return code.co_filename.startswith(_LIBRARY)
+    return is_in_library(code.co_filename)
+
+
+def is_in_library(file: str) -> bool:
+    """Whether a file is of Python's library or of an installed package."""
+    return file.startswith(_LIBRARY)
 
 
 def _instructions(code: types.CodeType) -> list[dis.Instruction]:

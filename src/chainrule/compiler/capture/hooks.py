@@ -337,7 +337,7 @@ def _ask_module(x: Any, name: str) -> None:
     if recorder is None or not isinstance(x, types.ModuleType):
         return
     if name not in recorder.module_names and id(x) not in recorder.whole_modules:
-        recorder.forbid(f"asking the module {x.__name__} for a name that is in no code ({name!r})")
+        recorder.forbid(f"asking the module {x.__name__} for a name that is in no code")
 
 
 def _hasattr(x: Any, name: str) -> bool:

@@ -1,7 +1,7 @@
 """Who is told while a long recording goes on.
 
-In: what to call, from the runtime; every 65,536 operations, from the recorder. The function that is
-recorded must not notice: it is called as if nothing were recorded.
+In: what to call, from the runtime; every 65,536 operations, from the recorder, and after each
+recording. The function that is recorded must not notice: it is called as if nothing were recorded.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from chainrule.core.backend import modes
 class _Listener(threading.local):
     """What this thread calls with the number of operations so far, if anything."""
 
-    tell: Callable[[int], None] | None = None
+    tell: Callable[[int | None], None] | None = None
 
 
 _listener = _Listener()
 
 
 @contextmanager
-def told(tell: Callable[[int], None]) -> Iterator[None]:
+def told(tell: Callable[[int | None], None]) -> Iterator[None]:
     """Inside this block ``tell`` is called now and then while this thread records."""
     before, _listener.tell = _listener.tell, tell
     try:
@@ -32,8 +32,8 @@ def told(tell: Callable[[int], None]) -> Iterator[None]:
         _listener.tell = before
 
 
-def report_progress(operations: int) -> None:
-    """So many operations are recorded by now."""
+def report_progress(operations: int | None = None) -> None:
+    """So many operations are recorded by now, or all of them."""
     if _listener.tell is None:
         return
     recorder, modes.recorder = modes.recorder, None

@@ -336,9 +336,9 @@ class Recorder(_Watched):  # type: ignore[misc]
 
     # --- called by the stand-ins and by functions -------------------------------------------------
 
-    def guard(self, node: Value, truth: bool) -> None:
-        """A branch was taken on a comparison."""
-        self.guards.append((node, truth, errors.caller()))
+    def guard(self, node: Value, truth: bool, line: str | None = None) -> None:
+        """A branch was taken on a comparison, at this line or at that of the caller."""
+        self.guards.append((node, truth, line or errors.caller()))
 
     def where(self, condition: Any, a: Any, b: Any) -> Any:
         """``where`` of a condition that is decided when the recording runs."""

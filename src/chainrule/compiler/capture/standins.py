@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainrule.compiler.capture import places
 from chainrule.compiler.capture.arithmetic import Number
 from chainrule.compiler.capture.operators import BINARY, UNARY
 from chainrule.core import ops
@@ -322,7 +323,7 @@ class Condition(StandIn):
 
     def __bool__(self) -> bool:
         truth = self.node._number != 0.0
-        self._recorder.guard(self.node, truth)
+        self._recorder.guard(self.node, truth, places.of_truth())
         return truth is not self.negated
 
     def number(self) -> Detached:

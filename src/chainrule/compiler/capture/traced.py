@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from chainrule.compiler.capture import places
 from chainrule.compiler.capture.integers import (
     BEYOND,
     COMPARISONS,
@@ -64,7 +65,7 @@ class Traced(StandIn):
         return self.__class__(value)
 
     def __bool__(self) -> bool:
-        return bool(self._recorder.integers.guard(self.node, True, errors.caller()))
+        return bool(self._recorder.integers.guard(self.node, True, places.of_truth()))
 
     def step(self, name: str, *others: Any) -> Any:
         """A step of the integer program with other integers; NotImplemented for anything else."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.capture import places
 from chainrule.compiler.capture.alike import Alike, Reach, found_alike
 from chainrule.compiler.capture.arguments import (
     Call,
@@ -57,7 +58,7 @@ from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.walking import survey
 from chainrule.core.backend import Value, kernels, modes
-from chainrule.core.errors import GraphNeeded
+from chainrule.core.errors import GraphNeeded, caller_at
 from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import map_leaves
 
@@ -349,10 +350,12 @@ def _trace(
             held.update(map(id, inputs[: call.first] if call.key[0] else []))
             seen = [] if call.key[0] else _values_in(result)
             noted, alike = None, Alike.NONE
-            if recorder.marker is not None:
-                made, noted = note(recorder, result)
-            else:
-                made = finish(recorder, inputs, result, like, held, seen)
+            with caller_at(places.of_result(function)):
+                if recorder.marker is not None:
+                    made, noted = note(recorder, result)
+                else:
+                    made = finish(recorder, inputs, result, like, held, seen)
+            if noted is None:
                 alike = _alike(recorder, state, call, made)
         if recorder.unkeyed is not None:
             raise NotKeyed(recorder.unkeyed)

@@ -48,6 +48,7 @@ from chainrule.compiler.capture.ways import (
     full_name,
     is_of_library,
     not_by_names,
+    of_package,
     unwatched,
 )
 from chainrule.core.backend import Value, kernels
@@ -120,6 +121,10 @@ def survey(
             raise
         except Unrecordable as reason:
             instead = reason.instead if isinstance(reason, Refused) else ""
+            package = way.package if instead == RANDOM_ADVICE else None
+            if package is not None:  # whether it draws is not known: distributions do for ``rvs``
+                reason = of_package(package)
+                instead = reason.instead
             raise Unrecordable(f"{reason}{way.place(x)}{instead}") from None
         found.asks_types |= not is_own(x) and any(id(item) in _ASKING for item in inside)
         further = TRUSTED if is_trusted or alike.is_trusted(x) else way.through(x)

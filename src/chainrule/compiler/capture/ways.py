@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import collections.abc
+import sys
 import types
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,15 @@ def unwatched(x: Any) -> Refused:
     return Refused(f"it reaches a {type(x).__name__}, which cannot be watched completely", instead)
 
 
+def of_package(name: str) -> Refused:
+    """A package does what nobody has listed."""
+    return Refused(
+        f"it calls code of {name}, which is not known to be pure",
+        "; write it with functions of chainrule, as normal_cdf, or make an operation of it by "
+        "@chainrule.operation(opaque=True)",
+    )
+
+
 def not_by_names(name: str) -> Unrecordable:
     """What a function changes can be reached otherwise than by the names that hooks see."""
     return Unrecordable(f"it changes {name!r}, which it reaches not by names alone{ADVICE}")
@@ -62,6 +72,15 @@ class Way:
         if isinstance(x, types.FunctionType) and not is_of_library(x):
             return Way(x)
         return self if self.named is not None else Way(self.reader, x)
+
+    @property
+    def package(self) -> str | None:
+        """The package of what a function of the user's names; not for modules of random numbers."""
+        module = getattr(self.named, "__module__", None) or type(self.named).__module__
+        top = str(module).partition(".")[0]
+        file = getattr(sys.modules.get(top), "__file__", None)
+        is_package = file is not None and disassembly.is_in_library(file)
+        return top if is_package and top not in ("numpy", "random") else None
 
     def place(self, x: Any) -> str:
         """The line at which ``x`` is reached, to end a message with."""

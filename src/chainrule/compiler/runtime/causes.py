@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from chainrule.compiler.capture.integers import ITEMS, TEXT, IntegerGuard
+from chainrule.compiler.capture.places import INSIDE, RETURNED
 from chainrule.compiler.formulas.input_names import parameters, paths
 from chainrule.compiler.runtime.variants import Structure, Variant
 from chainrule.trees import Branch, Deque, Dict, List, Node, Numbers, Static, Text, Tuple
@@ -43,6 +46,11 @@ _TEXT = (
 )
 _ITEMS = "; where these vary, add up into a list that has a place for every key"
 _BRANCH = "; write where(condition, a, b) to compute both sides"
+_CALLED = (
+    "; each order of the numbers has a recording of its own: choose among the numbers themselves, "
+    "one by one, with max(...), min(...) or where(...), if that will do"
+)
+_RETURNED = "; return a number of it, float(...), or where(..., 1.0, 0.0) of a truth"
 _LENGTH = "; pad it to one length, and pass how many of its items count"
 _KEYS = "; pass a list that has a place for every key"
 _KIND = "; pass it as the same type in all calls"
@@ -52,7 +60,7 @@ _ITEM = "[…]"  # after a path: whichever item
 _INSTEAD: dict[type, str] = {
     str: "; pass its place in a list of all texts, an integer",
     enum.Enum: "; pass a number that stands for it",
-    datetime.datetime: "; pass a number, as its timestamp()",
+    np.ndarray: "; pass it as an array of int64 or float64, or as a list of bools",
     datetime.date: "; pass a number, as its toordinal()",
     datetime.timedelta: "; pass a number, as its total_seconds()",
 }
@@ -60,20 +68,21 @@ _INSTEAD: dict[type, str] = {
 
 def reasons_for_recordings(variants: Iterable[Variant]) -> dict[Reason, int]:
     """Why there are several recordings: the lines that each depends on, and how many do."""
-    found: dict[Reason, int] = {}
-    for variant in variants:
-        integers = variant.recording.selection.program.guards
-        data = dict.fromkeys(variant.settled)
-        branches = [g.line for g in variant.recording.guards if g.line not in data]
-        reasons = [
-            *[_static(g) for g in integers if not g.truth],
-            *[_branching(g) for g in integers if g.truth],
-            *[Reason(f"a number passed as data is static at {line}", _STATIC) for line in data],
-            *[Reason(f"a branch at {line}", _BRANCH) for line in branches],
-        ]
-        for reason in dict.fromkeys(reasons):
-            found[reason] = found.get(reason, 0) + 1
+    found = Counter(r for v in variants for r in dict.fromkeys(r for r, _ in _expected(v)))
     return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _expected(variant: Variant) -> Iterator[tuple[Reason, Any]]:
+    """What a recording depends on, and what it expects there, which tells it from others."""
+    integers = variant.recording.selection.program.guards
+    yield from [(_static(g), g.expected) for g in integers if not g.truth]
+    yield from [(_branching(g), g.expected) for g in integers if g.truth]
+    data = dict.fromkeys(variant.settled)
+    for line in data:  # each expects another number
+        yield Reason(f"a number passed as data is static at {line}", _STATIC), variant
+    for guard in variant.recording.guards:
+        if guard.line not in data:
+            yield Reason(f"a branch at {guard.line}", _of_branch(guard.line)), guard.expected
 
 
 def _static(guard: IntegerGuard) -> Reason:
@@ -82,11 +91,19 @@ def _static(guard: IntegerGuard) -> Reason:
         return Reason(f"the number of items is static at {guard.line}", _ITEMS)
     if guard.line.endswith(TEXT):
         return Reason(f"a text is static at {guard.line.removesuffix(TEXT)}", _TEXT)
-    return Reason(f"an integer is static at {guard.line}", _STATIC)
+    advice = _RETURNED if guard.line.endswith(RETURNED) else _STATIC
+    return Reason(f"an integer is static at {guard.line}", advice)
 
 
 def _branching(guard: IntegerGuard) -> Reason:
-    return Reason(f"a branch depends on integers at {guard.line}", _BRANCH)
+    return Reason(f"a branch depends on integers at {guard.line}", _of_branch(guard.line))
+
+
+def _of_branch(line: str) -> str:
+    """What to write instead of a branch at a line."""
+    if line.endswith(RETURNED):
+        return _RETURNED
+    return _CALLED if line.endswith(INSIDE) else _BRANCH
 
 
 # --- arguments that differ ------------------------------------------------------------------------
@@ -140,6 +157,8 @@ def _differences(a: Node, b: Node, path: str) -> Iterator[Reason]:
             return
         instead = next((x for kind, x in _INSTEAD.items() if issubclass(a.type, kind)), _OBJECT)
         what = "text" if a.type is str else a.type.__name__
+        if a.type is np.ndarray:
+            what = f"array of {np.dtype(a.value[0]).name}"
         yield Reason(f"{name} is another {what} in most calls", instead)
 
 
@@ -152,12 +171,19 @@ def most_frequent(
     """Why most of the recordings of a function were made, if that is known.
 
     Several in one structure are for lines at which something is static or branches; those of other
-    structures would have been made anyway.
+    structures would have been made anyway. But where these expect other things at one line, and
+    calls of a recorded structure are not served, they would not be if all had one structure either.
     """
-    rows = [structure.variants for structure in structures.values() if structure.variants]
-    variants = [variant for row in rows for variant in row]
+    known = [structure for structure in structures.values() if structure.variants]
+    variants = [variant for structure in known for variant in structure.variants]
     reasons = reasons_for_recordings(variants)
-    if 2 * len(rows) > len(variants):
+    expected = {pair for variant in variants for pair in _expected(variant)}
+    differ = {reason for reason, n in Counter(reason for reason, _ in expected).items() if n > 1}
+    lines = [reason for reason in reasons if reason in differ]
+    hits = sum(structure.hits for structure in known)
+    if lines and sum(structure.misses for structure in known) >= hits:
+        return lines[0]
+    if 2 * len(known) > len(variants):
         argument = differing_argument(function, structures)
         texts = [reason for reason in reasons if reason.advice == _TEXT]
         if argument is not None and (not texts or argument.advice != _INSTEAD[str]):
@@ -170,4 +196,4 @@ def most_frequent(
 def own_paths(reason: Reason | None) -> str:
     """Why recordings do not pay for a function, and what to write instead."""
     why = _UNKNOWN if reason is None else f"{reason}{reason.advice}"
-    return f"most calls take a path of their own: {why}"
+    return f"its recordings hold for one case each, and served few calls: {why}"

@@ -21,7 +21,7 @@ from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime.causes import SEVERAL
 from chainrule.compiler.runtime.counts import Counts
-from chainrule.compiler.runtime.fast_path import FastPath, gate, new_lock
+from chainrule.compiler.runtime.fast_path import FastPath, gate, new_lock, why_in_python
 from chainrule.compiler.runtime.ledger import Beside, Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.notices import Notices
@@ -380,7 +380,7 @@ class Dispatch:
             self.fast_path = path  # the gate reads once how to look at arguments
         if not is_served and not self._ledger.replays_pay(size):
             self._ledger.refused()
-            self.notices.replays_do_not_pay("the types of its arguments take long to look at")
+            self.notices.replays_do_not_pay(why_in_python(run.variant.recording.result))
         elif is_served:
             self.notices.replays_do_not_pay(None)
 
@@ -477,6 +477,7 @@ class Dispatch:
         plain, twin = (structure, call), None
         if not at_once:
             ledger.missed(len(structure.variants), call.size + len(call.ints))
+            structure.misses += bool(structure.variants)
             twin = pipeline.recorded_instead(structure, call)
             if twin is not None:
                 structure, call = pipeline.structure(twin), twin
@@ -549,7 +550,8 @@ class Dispatch:
             self.counts.checking_seconds += time.thread_time() - started
         self._changes = 0 if change is None else self._changes + 1
         if self._changes > CHANGES:
-            raise Unrecordable(f"{change} changes all the time")
+            cause = self.notices.reason_with(f"it changes {change}")
+            raise Unrecordable(cause or f"{change} changes all the time")
         if pipeline is None or change is not None:
             self.fast_path = None
             self.prepared.clear()

@@ -232,6 +232,15 @@ class _Results(_Row):
         return targets, fixed
 
 
+def why_in_python(result: Any) -> str:
+    """Why a call that the fast path cannot serve takes long, by what the function returned."""
+    others = _Results(result[1] if has_extras(result) else result).others
+    if others:
+        kind = type(others[0]).__name__
+        return f"its results are put together in Python, for one is of type {kind}; return floats"
+    return "its arguments are taken apart in Python"
+
+
 def _finish(call: Call, variant: Variant) -> Callable[[Any], Any] | None:
     """What makes Values, and sparse matrices, of their numbers; None where there are none."""
     if call.key[0] and not variant.is_derivative:  # the value and its gradient are numbers

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -67,6 +68,10 @@ class Notices:
         if first:
             self._warn(message)
 
+    def reason_with(self, start: str) -> str | None:
+        """Why calls ran eagerly, if one of the reasons begins so."""
+        return next((reason for reason in self.reasons if reason.startswith(start)), None)
+
     def trains_in_python(self, reason: str) -> None:
         """Training steps are not taken in machine code, though the function is."""
         if not self._is_python_told:
@@ -114,16 +119,23 @@ class Notices:
     def recording(self) -> Iterator[None]:
         """A call is recorded; it is told once if that takes long, while it does."""
         started, raised = time.thread_time(), list[Warning]()
+        lines = Counter[str]()
 
-        def tell(operations: int | None = None) -> None:
+        def tell(operations: int | None = None, so_far: str = " so far") -> None:
             seconds = time.thread_time() - started
+            if operations is not None:
+                lines[errors.caller()] += 1
             if self._is_long_told or self._is_shown or seconds < LONG:
                 return
             self._is_long_told = True
-            text = f"recording and building one call took {seconds:.1f} s"
+            what, took = "recording and building one call", f"{seconds:.1f} s{so_far}"
+            place = f", among others at {lines.most_common(1)[0][0]}" if lines else ""
             if operations is not None:
-                so_far = f"{seconds:.1f} s so far, now {errors.caller()}"
-                text = f"one recording of {operations:,} operations took {so_far}"
+                what, place = (
+                    f"one recording of {operations:,} operations",
+                    f", now {errors.caller()}",
+                )
+            text = f"{what} took {took}{place}"
             try:
                 self._warn(f"{self._name} is slow to compile: {text}")
             except Warning as error:  # where warnings are errors; not one of the function's own
@@ -131,7 +143,7 @@ class Notices:
 
         with told(tell):
             yield
-        tell()
+        tell(so_far="")
         if raised:
             raise raised[0]
 

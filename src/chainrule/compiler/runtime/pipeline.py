@@ -16,6 +16,7 @@ from typing import Any
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.outside import Changes
+from chainrule.compiler.capture.progress import report_progress
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer, may_be_alike, random_states_kept
@@ -53,6 +54,7 @@ from chainrule.compiler.runtime.verification import (
     check_against_eager,
     machine_code_agrees,
 )
+from chainrule.core import errors
 from chainrule.core.interrupts import Held
 
 STRUCTURES = 256  # of arguments, the least recently used goes
@@ -177,7 +179,9 @@ class Pipeline:
             return Run(Path.EAGER, reason=str(reason), changes=changes)
         except Exception as error:
             # The function's own error: let eager raise it, and try again another time.
-            call.failed = f"recording it raised {type(error).__name__}{_message(error)}"
+            line = errors.line_of(error)
+            place = "" if line is None else f", at {line}"
+            call.failed = f"recording it raised {type(error).__name__}{_message(error)}{place}"
             self.captured.restore()
             return EAGERLY
         finally:
@@ -376,7 +380,9 @@ class Pipeline:
     def _confirm(self, call: Call, made: Trace) -> float:
         """Compare a recording with another one; how many seconds that took."""
         started = time.thread_time()
+        report_progress()
         self._tracer.confirm(self.captured, call, made)
+        report_progress()
         return_free_memory(len(made.recording))
         return time.thread_time() - started
 

@@ -310,6 +310,7 @@ class Structure:
     variants: list[Variant] = field(default_factory=list)
     recordings: int = 0
     hits: int = 0  # calls that a variant answered
+    misses: int = 0  # calls that none of its variants answered, though there were some
     sides: int = 0  # recordings that compute both sides of branches
     own_code: bool = False  # plain calls do not give what the code of ``value_and_grad`` does
     blocked: str | None = None  # why such calls run eagerly
