@@ -504,6 +504,21 @@ def test_what_gives_values_of_numbers_too(name, make):
     assert shares(check(f, calls)) is is_shared
 
 
+@pytest.mark.parametrize("lengths", [range(3, 9), range(8, 2, -1), [5, 8, 3, 6, 4, 7]])
+@pytest.mark.parametrize("make", [np.array, np.ndarray.tolist])
+def test_calls_of_all_lengths_share_what_value_and_grad_has(lengths, make):
+    p = make(np.array([[0.5, 0.25, -0.5], [1.0, -0.25, 0.75], [0.3, 0.6, 0.2]]))
+    calls = [(p, [(k * k + n) % 3 for k in range(n)]) for n in lengths]
+    fast = compiled(recurrent)
+    for arguments in calls:
+        fast.value_and_grad(*arguments)
+    before = fast.dispatch.counts.traces
+    for arguments in calls + calls:
+        assert same(fast(*arguments), recurrent(*arguments))
+        assert fast.dispatch.last is Path.MACHINE
+    assert fast.dispatch.counts.traces == before
+
+
 def test_one_list_in_two_places():
     row = [1.0, 2.0]
     for f in (
