@@ -85,7 +85,7 @@ typedef struct {
 } Mean;
 
 /* plan.c */
-/* The answer of a Plan, or None; `out` is NULL, or an array for the gradient. With a `mean` what it gives is
+/* The answer of a Plan, or None; `out` is NULL, or arrays for the gradient. With a `mean` what it gives is
  * added to that, and the answer is the value alone. */
 PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out, Mean *mean);
 /* A mean and its gradient in the structure of the first argument. */
@@ -103,7 +103,7 @@ int take_lock(PyObject *lock, int blocking);
 void give_lock(PyObject *lock);
 
 /* gate.c */
-/* The value of a call, and its gradient, or all that a function returns; None for the slow path. With an array
+/* The value of a call, and its gradient, or all that a function returns; None for the slow path. With arrays
  * `out`, or NULL, for the gradient the value may be all. */
 PyObject *ask_gate(PyObject *gate, Given given, int differentiate, PyObject *out);
 

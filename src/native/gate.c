@@ -218,10 +218,11 @@ static PyObject *first_answer(Gate *g, PyObject *cached, int differentiate, PyOb
         int ready = Py_TYPE(item) == CachedCallType ? is_ready(c, g->look.to, differentiate) : 0;
         if (ready != 0) {
             Py_DECREF(answer);
-            answer = ready > 0 ? run_plan(c->plan, g->look.to, out, mean) : NULL;
+            PyObject *to = c->finish == Py_None ? out : NULL; /* what it makes of a gradient is no tree of arrays */
+            answer = ready > 0 ? run_plan(c->plan, g->look.to, to, mean) : NULL;
             if (answer == Py_None && c->otherwise != NULL) {
                 Py_DECREF(answer);
-                answer = undecided_answer(c, g->look.to, out, mean);
+                answer = undecided_answer(c, g->look.to, to, mean);
             }
             g->tried += answer == Py_None;
         }
@@ -464,8 +465,7 @@ PyObject *ask_gate(PyObject *gate, Given given, int differentiate, PyObject *out
         g->skip -= g->skip > 0;
         return eager_answer(g, given, differentiate);
     }
-    PyObject *array = out != NULL && Py_TYPE(out) == g->look.array_type ? out : NULL;
-    PyObject *answer = cached_answer(g, given, differentiate, array, NULL);
+    PyObject *answer = cached_answer(g, given, differentiate, out, NULL);
     g->misses = answer == Py_None ? g->misses + 1 : 0;
     if (answer == Py_None && g->resting > 0) {
         g->skip = g->misses < MISSES ? 0 : g->misses < MOST_SKIPPED ? g->misses : MOST_SKIPPED;
@@ -476,7 +476,7 @@ PyObject *ask_gate(PyObject *gate, Given given, int differentiate, PyObject *out
 }
 
 /* answer(arguments, differentiate, out=None): the value of a call, and its gradient, or all that a function
- * returns; None for the slow path. Where the gradient is one array that fits `out`, it goes there, and the
+ * returns; None for the slow path. Where the gradient is arrays and fits `out`, it goes there, and the
  * value is all that is returned. While something records, or is differentiated from outside, the answer is
  * None too: the slow path knows what to do then. */
 static PyObject *gate_answer(PyObject *self, PyObject *const *given, Py_ssize_t count) {

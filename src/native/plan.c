@@ -8,6 +8,7 @@
  */
 #include "call.h"
 #include "integers.h"
+#include "targets.h"
 #include "tape.h"
 #include <float.h>
 
@@ -516,25 +517,11 @@ static PyObject *outputs_of(const Plan *p) {
     return result;
 }
 
-/* Take the memory of `out`, if the gradient is one array and `out` is one of the same shape, contiguous, of
- * doubles that may be written; whether it is. */
-static int takes_gradient(const Plan *p, PyObject *out, Py_buffer *view) {
-    const Py_ssize_t *extent = (const Py_ssize_t *)p->extents.bytes;
-    if (p->first != 1 || !PyUnicode_Check(p->template) || p->outputs.size != 0 || p->extras != Py_None) {
-        return 0;
-    }
-    if (get_buffer(out, view, "d", p->size, 1) < 0) {
-        PyErr_Clear();
-        return 0;
-    }
-    int fits = view->ndim == *extent;
-    for (Py_ssize_t j = 0; j < *extent && fits; j++) {
-        fits = view->shape[j] == extent[1 + j];
-    }
-    if (!fits) {
-        PyBuffer_Release(view);
-    }
-    return fits;
+/* Take the memory of `out`, if the gradient is arrays, and `out` those of the same shapes in the same tree; whether
+ * it is. */
+static int takes_gradient(const Plan *p, PyObject *out, Targets *targets) {
+    int returns = p->template != Py_None && p->outputs.size == 0 && p->extras == Py_None;
+    return returns && take_targets(targets, p->template, out, (const Py_ssize_t *)p->extents.bytes, p->first, p->make);
 }
 
 int plan_is_undecided(PyObject *plan) { return ((Plan *)plan)->is_undecided; }
@@ -545,11 +532,11 @@ Py_ssize_t plan_first(PyObject *plan) { return ((Plan *)plan)->first; }
 
 PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out, Mean *mean) {
     Plan *p = (Plan *)plan;
-    Py_buffer view;
+    Targets targets;
     if (mean != NULL && !fits_mean(p, mean)) {
         return Py_NewRef(Py_None);
     }
-    int to_out = out != NULL && takes_gradient(p, out, &view);
+    int to_out = out != NULL && takes_gradient(p, out, &targets);
     int is_tape = p->forward == 0, has_outputs = p->outputs.size != 0;
     int only_value = p->template == Py_None || has_outputs, returns = !only_value && !to_out && mean == NULL;
     int in_place = p->in_place && returns;
@@ -580,8 +567,10 @@ PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out, Mean *mean
         double number = is_tape       ? *tape_place((Tape *)p->owner, p->instruction)
                         : p->is_float ? *(const float *)p->root
                                       : *(const double *)p->root;
-        if (to_out || (returns && !in_place)) {
-            copy_gradient(p, to_out ? view.buf : (void *)gradient.numbers);
+        if (to_out) {
+            write_targets(&targets, p->views[P_SHARED_ADJOINTS].buf, p->is_float);
+        } else if (returns && !in_place) {
+            copy_gradient(p, (void *)gradient.numbers);
         }
         fine = mean != NULL ? add_to_mean(p, mean, number) : 0;
         result = fine < 0      ? NULL
@@ -592,7 +581,7 @@ PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out, Mean *mean
         result = Py_NewRef(Py_None);
     }
     if (to_out) {
-        PyBuffer_Release(&view);
+        release_targets(&targets);
     }
     Py_XDECREF(gradient.bytes);
     return result;
@@ -600,7 +589,7 @@ PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out, Mean *mean
 
 /* run(call, out=None): the value and its gradient, or the value alone, or None where something is not
  * finite, an array has another shape or type than those the Plan is for, or it is not known what these
- * integers select. Where the gradient is one array that fits `out`, it goes there, and the value is all
+ * integers select. Where the gradient is arrays and fits `out`, it goes there, and the value is all
  * that is returned. One at a time for all Plans with the same arenas: the machine code runs without the
  * GIL. */
 static PyObject *plan_run(PyObject *self, PyObject *const *given, Py_ssize_t count) {

@@ -70,6 +70,68 @@ def test_out_is_filled_and_other_keywords_go_to_the_function():
     assert values == (6.0, [3.0, 2.0])
 
 
+def mixed(p, x):
+    return p["w"][0] * p["w"][1] * x + (p["rows"][0] * p["rows"][1]).sum() * p["b"].sum()
+
+
+WEIGHTS = {"w": np.array([2.0, 3.0]), "b": np.ones((1, 2)), "rows": [np.ones(3), np.arange(3.0)]}
+
+
+def zeros(make=np.zeros_like, **changed):
+    found = {"rows": [make(x) for x in WEIGHTS["rows"]], "b": make(WEIGHTS["b"])}
+    return {**found, "w": make(WEIGHTS["w"]), **changed}
+
+
+def as_lists(tree):
+    if isinstance(tree, dict):
+        return {key: as_lists(x) for key, x in sorted(tree.items())}
+    return [as_lists(x) for x in tree] if isinstance(tree, (list, tuple)) else tree.tolist()
+
+
+@pytest.mark.parametrize("options", [{"lift": True}, {"lift": False}, {"dtype": "float32"}])
+def test_a_tree_of_arrays_that_is_passed_takes_the_gradient_at_once(options, monkeypatch):
+    """No gradient is made, nor is any Python run; and the keys may come in any order."""
+    fast = chainrule.compile(mixed, **{"lift": True} | options)
+    for _ in range(3):
+        fast.value_and_grad(WEIGHTS, 2.0)
+    monkeypatch.delattr(type(fast), "_differentiate")
+    for x in (2.0, 2.0, 3.0):
+        out = zeros()
+        value, gradient = fast.value_and_grad(WEIGHTS, x, out=out)
+        assert gradient is out
+        wanted = chainrule.value_and_grad(mixed)(WEIGHTS, x)
+        assert (value, as_lists(out)) == (wanted[0], as_lists(wanted[1]))
+
+
+@pytest.mark.parametrize(
+    ("out", "error"),
+    [
+        (zeros(w=np.zeros(3)), ValueError),
+        (zeros(w=[0.0, 0.0]), ValueError),
+        (zeros(more=np.zeros(1)), ValueError),
+        (zeros(b=np.zeros((2, 1))), ValueError),
+        (zeros(w=np.zeros(2, np.int64)), TypeError),
+        (zeros(rows=[np.zeros(3)]), ValueError),
+        (zeros(w=np.zeros(2, np.float32)), None),
+        (zeros(w=np.zeros(4)[::2]), None),
+        (zeros(rows=tuple(zeros()["rows"])), None),
+        (dict(zeros().items()), None),
+    ],
+)
+def test_other_trees_that_are_passed_for_the_gradient_are_as_in_eager_mode(out, error):
+    """A tree of which some arrays do not fit is not written to in part."""
+    fast = chainrule.compile(mixed, lift=True)
+    for _ in range(3):
+        value, gradient = fast.value_and_grad(WEIGHTS, 2.0)
+    if error is None:
+        assert fast.value_and_grad(WEIGHTS, 2.0, out=out)[0] == value
+        assert as_lists(out) == as_lists(gradient)
+        return
+    with pytest.raises(error):
+        fast.value_and_grad(WEIGHTS, 2.0, out=out)
+    assert not any(np.any(x) for x in (*out["rows"], out["b"], out["w"]))
+
+
 def test_a_derivative_by_other_arguments_and_with_extras_is_the_eager_one():
     def f(x, y):
         return x * y * y, {"y": y}

@@ -148,6 +148,15 @@ def test_recordings_that_nothing_replays_are_made_ever_more_rarely(no_allowance)
     assert len(made) * RECORD.of(100) < 0.1 * 200_000 * EAGER.of(100)
 
 
+@pytest.mark.parametrize("size", [1_000, 10_000, 100_000, 1_000_000])
+@pytest.mark.parametrize("of_numbers", [True, False])
+def test_eager_calls_earn_a_recording_of_any_size(no_allowance, size, of_numbers):
+    book = Ledger()
+    book.instructions = size
+    book.ran_eagerly(10_000)
+    assert book.affords_recording(of_numbers=of_numbers)
+
+
 @pytest.mark.parametrize("part", [0.1, 1.0])
 def test_replays_that_pay_for_them_make_them_as_cheap_again(part, no_allowance):
     book = Ledger()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import chainrule
-from chainrule import Value, dot, exp, linear, log, nn, relu, tanh, where
+from chainrule import Value, dot, exp, linear, log, nn, relu, tanh, vsum, where
 from chainrule.compiler.runtime.ledger import allowance
 from chainrule.compiler.runtime.variants import Path
 
@@ -461,6 +461,62 @@ def test_a_function_put_in_the_place_of_one_of_nn(monkeypatch):
         return p[0] * 1.0 + p[2] * nn.softmax(p)[0]
 
     assert not shares(check(f, [([0.5, 2.0, x],) for x in (0.0, 3.0, -2.0)]))
+
+
+VALUES_OF_NUMBERS = {
+    "chosen": (lambda p, t: log(softmax(linear(p[0], p))[t]), True),
+    "chosen twice": (lambda p, t: linear([linear(p[0], p)[t]] * 3, p)[t] * p[0][0], True),
+    "a method": (lambda p, t: dot(p[0], p[1]).exp() + p[0][t], True),
+    "a method of what is chosen": (lambda p, t: softmax(linear(p[0], p))[t].log(), True),
+    "in a loop": (lambda p, t: recurrent(p, [t, 1, t]), True),
+    "through map": (lambda p, t: sum(map(dot, p, p)).tanh() + p[t][0], True),
+    "of nothing": (lambda p, t: (vsum([]) + p[0][0]).exp() * p[t][0], False),
+    "a method of a number": (lambda p, t: p[0][0].exp() * linear(p[0], p)[t], False),
+    "a method of the one or the other": (
+        lambda p, t: [dot(p[0], p[1]), p[1][0] * p[1][1]][t].exp(),
+        False,
+    ),
+    "the one or the other": (
+        lambda p, t: log([exp(p[0][0]), exp(dot(p[0], p[1]))][t]) * 2.0,
+        False,
+    ),
+    "data": (lambda p, t: linear(p[0], p)[t].data * p[0][0], False),
+    "an attribute": (lambda p, t: linear(p[0], p)[t] * len(linear(p[0], p)[0].op), False),
+}
+
+
+def recurrent(p, tokens):
+    state, loss = [0.0, 0.0, 0.0], 0.0
+    for a, b in itertools.pairwise(tokens):
+        sums = zip(linear(p[a], p), linear(state, p), strict=True)
+        state = [tanh(x + y) for x, y in sums]
+        loss = loss - softmax(linear(state, p))[b].log()
+    return loss
+
+
+@pytest.mark.parametrize("make", [np.array, np.ndarray.tolist])
+@pytest.mark.parametrize("name", VALUES_OF_NUMBERS)
+def test_what_gives_values_of_numbers_too(name, make):
+    """Of what dot, linear and vsum give, methods are called and one is chosen, as of Values."""
+    f, is_shared = VALUES_OF_NUMBERS[name]
+    p = np.array([[0.5, 0.25, -0.5], [1.0, -0.25, 0.75], [0.3, 0.6, 0.2]])
+    calls = [(make(p * by), t) for by in (1.0, 0.5) for t in (0, 1)]
+    assert shares(check(f, calls)) is is_shared
+
+
+@pytest.mark.parametrize("lengths", [range(3, 9), range(8, 2, -1), [5, 8, 3, 6, 4, 7]])
+@pytest.mark.parametrize("make", [np.array, np.ndarray.tolist])
+def test_calls_of_all_lengths_share_what_value_and_grad_has(lengths, make):
+    p = make(np.array([[0.5, 0.25, -0.5], [1.0, -0.25, 0.75], [0.3, 0.6, 0.2]]))
+    calls = [(p, [(k * k + n) % 3 for k in range(n)]) for n in lengths]
+    fast = compiled(recurrent)
+    for arguments in calls:
+        fast.value_and_grad(*arguments)
+    before = fast.dispatch.counts.traces
+    for arguments in calls + calls:
+        assert same(fast(*arguments), recurrent(*arguments))
+        assert fast.dispatch.last is Path.MACHINE
+    assert fast.dispatch.counts.traces == before
 
 
 def test_one_list_in_two_places():

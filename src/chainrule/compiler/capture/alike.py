@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chainrule.compiler.capture import disassembly, known
+from chainrule.compiler.capture.certain import Certain
 from chainrule.compiler.capture.recordings import FIRST_RULE, Output, Recording
 from chainrule.compiler.capture.standins import StandIn
 from chainrule.core import functions, ops
@@ -110,7 +111,8 @@ _LISTED = (
     *[getattr(functions, name) for name in _SMOOTH],
 )
 _KNOWN = frozenset(map(id, _LISTED))
-_MAKERS = frozenset(map(id, (dot, linear, vsum)))  # of numbers too they give Values
+VALUES_OF_NUMBERS = (dot, linear, vsum)  # these give Values in any case
+_MAKERS = frozenset(map(id, VALUES_OF_NUMBERS))
 ATOMS = frozenset((int, float, bool, str, bytes, type(None), range, types.MemberDescriptorType))
 _CONTAINERS = frozenset((list, tuple, dict))
 _PARTS = frozenset((property, staticmethod, classmethod, types.MethodType))
@@ -220,6 +222,17 @@ def may_tell(recorder: Recorder, x: Any, name: str) -> bool:
     return True
 
 
+def is_method(recorder: Recorder, x: Any, name: str) -> bool:
+    """Whether it is the method of an operation, of what may be a Value in a plain call too.
+
+    Whether it is one is found out in the end.
+    """
+    if type(x) is not Value or name not in _SMOOTH or not recorder.given:
+        return False
+    recorder.methods[id(x)] = x
+    return True
+
+
 _PLAIN_RULES = frozenset(("add", "mul", "pow", "divide", "detach", ops._where.name, *_SMOOTH))
 _FUNCTIONS = _SMOOTH - {"abs", "maximum", "minimum", "where", "clip"}
 _CHOOSING = frozenset(("first_max", "first_min"))
@@ -241,31 +254,42 @@ def found_alike(recorder: Recorder, made: Recording, first: int, reach: Reach) -
     rules = {rule.name for rule in made.rules}
     if not rules <= _PLAIN_RULES | _COMPARING:
         return Alike.NONE
+    given, methods = recorder.certain
+    certain = Certain(made, given)
+    if not certain.are_all(methods):
+        return Alike.NONE
     compares = bool(made.guards) or not rules.isdisjoint(_COMPARING - _CHOOSING)
-    if not compares and _has_one_type(made, result.position, first, reach):
+    if not compares and _has_one_type(made, result.position, first, reach, certain):
         return Alike.ARRAYS if rules.isdisjoint(_CHOOSING) else Alike.CHOOSING
     return Alike.FLOATS if reach is Reach.KNOWN else Alike.NONE
 
 
-def _has_one_type(made: Recording, root: int, first: int, reach: Reach) -> bool:
+def _has_one_type(made: Recording, root: int, first: int, reach: Reach, certain: Certain) -> bool:
     """Whether the type of the result cannot depend on what integers select.
 
     Parameters are all of one type. A number that was computed may be Python's or numpy's; of both,
-    functions give Python's, and operators the one or the other.
+    functions give Python's, and operators the one or the other. What is ``certain`` to be a Value
+    is none of these; where there are Values, functions give these too.
     """
     selection = made.selection
     tables = {id(g.candidates): g.candidates for g in selection.gathers}  # which many share
-    of_computed = {key for key, table in tables.items() if (table >= first).any()}
+    of_computed = {
+        key
+        for key, table in tables.items()
+        if (table >= first).any() and not certain.are_all(np.unique(table).tolist())
+    }
     computed = [k for k, g in enumerate(selection.gathers) if id(g.candidates) in of_computed]
     if not computed:
         return True
-    if reach is Reach.VALUES:
-        return False
-    operators = [k for k, rule in enumerate(made.rules) if rule.name not in _FUNCTIONS]
+    gives_values = reach is Reach.VALUES
+    operators = [
+        k for k, rule in enumerate(made.rules) if gives_values or rule.name not in _FUNCTIONS
+    ]
     passes_on = np.isin(made.codes - FIRST_RULE, operators)
     new = np.unique(selection.places[np.isin(selection.owners, computed)] // made.operands.shape[1])
     unclear = np.zeros(len(made.codes) + 1, np.bool_)  # the last one for no operand
     while len(new := new[passes_on[new] & ~unclear[new]]):
+        new = np.array([k for k in new.tolist() if not certain.is_one(k)], np.intp)
         unclear[new] = True
         new = np.flatnonzero(unclear[made.operands].any(axis=1) & ~unclear[:-1])
     return not unclear[root]

@@ -7,7 +7,7 @@ arrays, in which instructions read what gathers selected, with guards and output
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -68,6 +68,8 @@ def finish(
     unclear = _Unclear(recorder, inputs, seen) if held is not None and recorder.either else None
     if unclear is not None:
         wanted += unclear.values
+    given, methods = _in_plain_calls(recorder, inputs)
+    wanted += [*given, *methods]
     gathers = [p.leaf for p in selected]
     if type(recorder.nodes) is list:
         flat = _flatten(recorder, [*inputs, *numbers], gathers, wanted)
@@ -75,6 +77,7 @@ def finish(
         flat = _written(recorder, numbers, gathers, wanted, like)
     position = dict(zip(map(id, wanted), flat.positions.tolist(), strict=True))
     operands = flat.operands
+    recorder.certain = [position[id(v)] for v in given], [position[id(v)] for v in methods]
     if unclear is not None:
         assert held is not None
         unclear.check(flat, position, [id(v) in held for v in (*inputs, *numbers)])
@@ -127,6 +130,32 @@ def note(recorder: Recorder, result: Any) -> tuple[Recording, Noted]:
     return Recording.empty(map_leaves(lambda x: _as_output(x, position), returned)), noted
 
 
+def _in_plain_calls(recorder: Recorder, inputs: list[Value]) -> tuple[list[Value], list[Value]]:
+    """What functions gave that give Values in a plain call too, and what must be Values there."""
+    if recorder.told:
+        return [], []
+    pending = recorder.selector.pending
+    methods: dict[int, Value] = {}
+    for v in recorder.methods.values():
+        items = pending[id(v)].items if id(v) in pending else (v,)
+        methods.update({id(x): x for x in items})
+    is_recorded = _recorded(recorder, inputs)
+    if not all(map(is_recorded, methods.values())):
+        recorder.told = True
+        return [], []
+    return list(filter(is_recorded, recorder.given.values())), list(methods.values())
+
+
+def _recorded(recorder: Recorder, inputs: list[Value]) -> Callable[[Value], bool]:
+    """What tells whether a Value has a place in the recording."""
+    known = {id(v) for v in (*inputs, *recorder.selector.numbers.values())}
+    nodes: Any = recorder.nodes
+    if type(nodes) is list:
+        known.update(map(id, nodes))
+        nodes = ()
+    return lambda v: id(v) in known or v in nodes
+
+
 class _Unclear:
     """What may be a Value or a number in eager mode, and what might tell which; see ``kinds``."""
 
@@ -136,13 +165,9 @@ class _Unclear:
         self.merged = [made for made in chosen if id(made) not in recorder.extremes]
         self.either = list(recorder.either.values())
         self.numbers = [made for _, made in recorder._detached.values()]
-        known = {id(v) for v in (*inputs, *recorder.selector.numbers.values())}
-        nodes: Any = recorder.nodes
-        if type(nodes) is list:
-            known.update(map(id, nodes))
-            nodes = ()
+        is_recorded = _recorded(recorder, inputs)
         self.narrow, self.seen = (
-            [v for v in found if id(v) in known or id(v) in self.pending or v in nodes]
+            [v for v in found if id(v) in self.pending or is_recorded(v)]
             for found in (recorder.narrow.values(), (*seen, *recorder.asked.values()))
         )
 

@@ -16,7 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.alike import FORMATTING, SILENT, is_in_even, may_tell
+from chainrule.compiler.capture.alike import (
+    FORMATTING,
+    SILENT,
+    VALUES_OF_NUMBERS,
+    is_in_even,
+    is_method,
+    may_tell,
+)
 from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, item_at
@@ -177,7 +184,7 @@ def _asked(x: Any, name: str = "") -> Any:
     if recorder is None:
         return x
     if not recorder.told and may_tell(recorder, x, name):
-        recorder.told = not is_in_even(_calling().f_code)
+        recorder.told = not (is_in_even(_calling().f_code) or is_method(recorder, x, name))
     kind = type(x)
     if kind is Value:
         if recorder.either:
@@ -360,6 +367,18 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
     return getattr(_asked(x, name), name, *default)
 
 
+def _giving(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What to call for a function that gives Values of plain numbers too."""
+
+    @functools.wraps(function)
+    def give(*arguments: Any, **keywords: Any) -> Any:
+        made, recorder = function(*arguments, **keywords), modes.recorder
+        return made if recorder is None else recorder.gives(made)
+
+    setattr(give, REPLACES, function)
+    return give
+
+
 def _timedelta(*arguments: Any, **keywords: Any) -> datetime.timedelta:
     """A span of time; C code wants true numbers for it."""
     named = {name: plain(x) for name, x in keywords.items()}
@@ -386,6 +405,7 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     RANDOM: make_random,
     DEFAULT_RNG: make_generator,
     **SEARCHES,
+    **{function: _giving(function) for function in VALUES_OF_NUMBERS},
     **{substitute.__wrapped__: substitute for substitute in (*NUMPY.values(), *LINALG.values())},
 }
 
@@ -447,5 +467,8 @@ REWRITER = Rewriter(
         _spread,
         SIDES,
     ),
-    WATCHED | MAKERS | {*NUMPY, *LINALG} | {f.__name__ for f in SEARCHES},
+    WATCHED
+    | MAKERS
+    | {*NUMPY, *LINALG}
+    | {function.__name__ for function in (*SEARCHES, *VALUES_OF_NUMBERS)},
 )

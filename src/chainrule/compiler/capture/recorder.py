@@ -120,6 +120,11 @@ class Recorder(_Watched):  # type: ignore[misc]
         self.either: dict[int, Value] = {}  # by id, what is a Value or a number in eager mode
         self.tells = False  # anything may be asked whether it is a Value or a number
         self.told = False  # something may have told a Value from a float; see ``alike``
+        #: by id, what functions gave that give Values in a plain call too, and Values of which a
+        #: method was called that a number has not; and then where these are in the recording
+        self.given: dict[int, Value] = {}
+        self.methods: dict[int, Value] = {}
+        self.certain: tuple[list[int], list[int]] = ([], [])
         self.simple: set[type] = set()  # whose attributes do not; see there
         self.asked: dict[int, Value] = {}  # of which an attribute or the type was read
         self.narrow: dict[int, Value] = {}  # operands with fewer bits than a float
@@ -135,6 +140,8 @@ class Recorder(_Watched):  # type: ignore[misc]
         self.extremes.clear()
         self.either.clear()
         self.asked.clear()
+        self.given.clear()
+        self.methods.clear()
         self.narrow.clear()
         self._detached.clear()
         self.selector.forget()
@@ -179,6 +186,12 @@ class Recorder(_Watched):  # type: ignore[misc]
                 self.marker.marks, made.arguments, made.kept, made.made
             )
         self.nodes.choose(leaf, item, self._integer_marks[node])
+
+    def gives(self, made: Any) -> Any:
+        """Returns what ``dot``, ``linear`` or ``vsum`` gave, which are Values of numbers too."""
+        if self.marker is None and not self.told:
+            self.given.update({id(v): v for v in (made if type(made) is list else [made])})
+        return made
 
     def progress(self) -> None:
         """Many more nodes were made."""

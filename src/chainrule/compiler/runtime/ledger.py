@@ -30,7 +30,7 @@ FAR = 8.0  # times its estimate
 TRACING = 0.4  # the part of a recording's cost that is running the function once
 OF_NUMBERS = 5.0  # times the cost, where no Values are passed: stand-ins for numbers are Python's
 CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
-MOST_SAVED = 0.1  # seconds that a function can have earned, beside these
+MOST_SAVED = 0.1  # seconds that a function can have earned, beside these; more for a dear recording
 PUT_BY = 0.25  # the part of a replayed call's eager time that is put by for machine code,
 MOST_PUT_BY = 2.0  # and how many seconds of it there can be
 STEADY = 256  # replays in a row, before it is spent
@@ -365,7 +365,8 @@ class Ledger:
         return self._balance + CALLS * EAGER.of(instructions) + allowance.left
 
     def _earn(self, seconds: float) -> None:
-        most = MOST_SAVED + CALLS * EAGER.of(self._size)
+        dearest = max(MOST_SAVED, _recording(self._size, of_numbers=True))
+        most = dearest + CALLS * EAGER.of(self._size)
         self._balance = min(most, self._balance + seconds)
 
     def _look(self, seconds: float) -> None:
