@@ -793,20 +793,42 @@ static PyObject *checked_finish(PyObject *self, PyObject *args) {
     return has_marks((Instructions *)self, 0) ? finish(self, args) : NULL;
 }
 
-/* choose(leaf, item, integers): a Value stands for one of several that integers chose. */
+/* candidates(items): the mark of all Values that integers choose from. */
+static PyObject *instructions_candidates(PyObject *self, PyObject *items) {
+    Instructions *x = (Instructions *)self;
+    if (!has_marks(x, 1)) {
+        return NULL;
+    }
+    if (!PyTuple_Check(items)) {
+        PyErr_SetString(PyExc_TypeError, "candidates are a tuple of Values");
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_Size(items);
+    uint64_t sum = 0;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        PyObject *item = PyTuple_GetItem(items, k);
+        if (!is_value(item)) {
+            PyErr_Format(PyExc_TypeError, "candidate %zd is not a Value", k);
+            return NULL;
+        }
+        sum += mark_of_candidate(&x->marks, k, mark_in(x, (Node *)item));
+    }
+    return PyLong_FromUnsignedLongLong(mark_of_candidates(sum, count));
+}
+
+/* choose(leaf, item, candidates, integers): a Value stands for one of several that integers chose. */
 static PyObject *instructions_choose(PyObject *self, PyObject *args) {
     Instructions *x = (Instructions *)self;
     PyObject *leaf, *item;
-    unsigned long long integers;
-    if (!PyArg_ParseTuple(args, "OOK:choose", &leaf, &item, &integers) || !has_marks(x, 1)) {
+    unsigned long long candidates, integers;
+    if (!PyArg_ParseTuple(args, "OOKK:choose", &leaf, &item, &candidates, &integers) || !has_marks(x, 1)) {
         return NULL;
     }
     if (!is_value(leaf) || !is_value(item) || kind_of((Node *)leaf) > LEAF) {
         PyErr_SetString(PyExc_TypeError, "a leaf stands for another Value");
         return NULL;
     }
-    uint64_t mark = mark_of_choice(&x->marks, mark_in(x, (Node *)item), integers);
-    become(x, (Node *)leaf, (int64_t)mark);
+    become(x, (Node *)leaf, (int64_t)mark_of_choice(&x->marks, candidates, integers));
     ((Node *)leaf)->grad = ((Node *)item)->grad;
     return Py_NewRef(Py_None);
 }
@@ -852,6 +874,7 @@ int is_instructions(PyObject *o) { return Py_TYPE(o) == InstructionsType && is_o
 static PyMethodDef instructions_methods[] = {
     {"add", instructions_add, METH_O, NULL},
     {"finish", checked_finish, METH_VARARGS, NULL},
+    {"candidates", instructions_candidates, METH_O, NULL},
     {"choose", instructions_choose, METH_VARARGS, NULL},
     {"mark", instructions_mark, METH_O, NULL},
     {"clear", instructions_clear, METH_NOARGS, NULL},

@@ -4,7 +4,7 @@
 #include "tape.h"
 
 #define PRIME UINT64_C(0x7FFFFFFF)
-enum { OF_CONSTANT = 1, OF_INPUT, OF_MAX, OF_MIN, OF_CHOICE };
+enum { OF_CONSTANT = 1, OF_INPUT, OF_MAX, OF_MIN, OF_CHOICE, OF_CANDIDATE = 9 };
 
 static inline uint64_t mix(uint64_t h, uint64_t x) {
     uint64_t z = h * UINT64_C(0x9E3779B97F4A7C15) + x;
@@ -35,8 +35,14 @@ uint64_t mark_of_constant(const Marks *m, double x) {
     return mix(mix(m->seed, OF_CONSTANT), (bits + m->offset) >> 20) % PRIME;
 }
 
-uint64_t mark_of_choice(const Marks *m, uint64_t item, uint64_t integers) {
-    return mix(mix(mix(m->seed, OF_CHOICE), item), integers) % PRIME;
+uint64_t mark_of_candidate(const Marks *m, Py_ssize_t k, uint64_t item) {
+    return mix(mix(mix(m->seed, OF_CANDIDATE), (uint64_t)k), item);
+}
+
+uint64_t mark_of_candidates(uint64_t sum, Py_ssize_t count) { return mix(sum, (uint64_t)count) % PRIME; }
+
+uint64_t mark_of_choice(const Marks *m, uint64_t candidates, uint64_t integers) {
+    return mix(mix(mix(m->seed, OF_CHOICE), candidates), integers) % PRIME;
 }
 
 int is_extreme(PyObject *rule) { return rule == block_names[T_FIRST_MAX] || rule == block_names[T_FIRST_MIN]; }

@@ -20,7 +20,10 @@ uint64_t mark_of_input(const Marks *m, Py_ssize_t k);
 uint64_t mark_of_constant(const Marks *m, double x);
 uint64_t mark_of_rule(const Marks *m, PyObject *rule, const uint64_t *operands, Py_ssize_t count);
 int is_extreme(PyObject *rule); /* Python's max or min of two numbers */
-/* What integers selected: an item, and the integers that the choice depends on. */
-uint64_t mark_of_choice(const Marks *m, uint64_t item, uint64_t integers);
+/* One of the items that integers select from: those of all are added up, and end with how many there are. */
+uint64_t mark_of_candidate(const Marks *m, Py_ssize_t k, uint64_t item);
+uint64_t mark_of_candidates(uint64_t sum, Py_ssize_t count);
+/* What integers select: from which items, and by which integers. */
+uint64_t mark_of_choice(const Marks *m, uint64_t candidates, uint64_t integers);
 
 #endif

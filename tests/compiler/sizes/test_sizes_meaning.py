@@ -102,6 +102,27 @@ def an_index_with_an_end(p, xs, picks):
     return fit(p, xs) + p["w"][min(picks[0], 1) if len(xs) > LARGE else picks[0]]
 
 
+def another_candidate(p, xs, picks):  # of which the first call selects none
+    rows = list(p["w"])
+    if len(xs) > LARGE:
+        rows[3] = rows[4]
+    return fit(p, xs) + rows[picks[0]]
+
+
+def candidates_in_another_order(p, xs, picks):
+    rows = list(p["w"])
+    if len(xs) > LARGE:
+        rows[3], rows[4] = rows[4], rows[3]
+    return fit(p, xs) + rows[picks[0]]
+
+
+def one_more_candidate(p, xs, picks):
+    rows = list(p["w"])
+    if len(xs) > LARGE:
+        rows.append(p["shift"][0])
+    return fit(p, xs) + rows[picks[0]]
+
+
 def a_number_without_gradient(p, xs, picks):
     shift = p["shift"][0]
     return fit(p, xs) + relu((shift.data if len(xs) > LARGE else shift) - 1.0 + 0.0 * shift)
@@ -111,6 +132,7 @@ HIDDEN = [
     *(a_term, a_term_times_a_parameter, a_constant, a_coefficient, an_operation, operands),
     *(a_branch_on_a_number, a_branch_on_data, a_static_number, a_branch_on_an_integer),
     *(a_static_index, another_integer, an_index_with_an_end, a_number_without_gradient),
+    *(another_candidate, candidates_in_another_order, one_more_candidate),
 ]
 
 
@@ -128,7 +150,8 @@ def calls(f):
         picks[1] = picks[0]
     yield params, xs, picks
     other = {"w": params["w"], "shift": np.array([2.0, 3.0])}
-    yield other, np.array([1234.0, *xs[1:]]), [3, *picks[1:]]
+    first = -1 if f is one_more_candidate else 3
+    yield other, np.array([1234.0, *xs[1:]]), [first, *picks[1:]]
 
 
 @pytest.mark.parametrize("small", [0, checking.SMALL])
@@ -228,7 +251,11 @@ def test_instructions_with_marks_refuse_what_they_do_not_have():
     with pytest.raises(ValueError, match="have no marks"):
         written.mark(x)
     with pytest.raises(TypeError, match="a leaf stands for another Value"):
-        marked.choose(x * 2.0, x, 1)
+        marked.choose(x * 2.0, x, 1, 2)
+    with pytest.raises(TypeError, match="a tuple of Values"):
+        marked.candidates([x])
+    with pytest.raises(TypeError, match="candidate 1 is not a Value"):
+        marked.candidates((x, 1.0))
     with pytest.raises(TypeError, match="a seed and an offset"):
         kernels.Instructions([x], [], None, 3)
     assert marked.mark(chainrule.Value(2.0)) is None

@@ -24,13 +24,15 @@ import numpy.typing as npt
 
 from chainrule.compiler.capture.integers import BEYOND, IntegerProgram
 from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, Recording
+from chainrule.compiler.capture.selection import Gather
 from chainrule.core import ops
 from chainrule.core.ops import Op
 from chainrule.trees import Floats
 
 PRIME = (1 << 31) - 1
 MASK = (1 << 64) - 1
-OF_CONSTANT, OF_INPUT, OF_MAX, OF_MIN, OF_CHOICE, OF_INTEGER, OF_NUMBER, OF_STEP = range(1, 9)
+OF_CONSTANT, OF_INPUT, OF_MAX, OF_MIN, OF_CHOICE = range(1, 6)
+OF_INTEGER, OF_NUMBER, OF_STEP, OF_CANDIDATE = range(6, 10)
 SAME = 20  # bits: constants that differ in the last ones only are the same, for most of them
 TRIES = 64
 
@@ -82,9 +84,16 @@ class Marks:
             found[numbers == infinity] = (1 - self._start(what)) % PRIME
         return found
 
-    def choice(self, item: Any, index: Any) -> Any:
-        """What an integer selected: an item, and the mark of its index."""
-        return _mix(_mix(self._start(OF_CHOICE), item), index) % PRIME
+    def candidates(self, rows: Array) -> Array:
+        """What an integer selects from: for each row of marks, that of all of them in order."""
+        count = rows.shape[1]
+        places = _mix(self._start(OF_CANDIDATE), np.arange(count, dtype=np.uint64))
+        found: Array = _mix(_mix(places, rows).sum(axis=1, dtype=np.uint64), count) % PRIME
+        return found
+
+    def choice(self, candidates: Any, index: Any) -> Any:
+        """What an integer selects: from which items, and the mark of its index."""
+        return _mix(_mix(self._start(OF_CHOICE), candidates), index) % PRIME
 
     def integer(self, k: int) -> int:
         """Of an integer argument."""
@@ -126,13 +135,17 @@ class Marks:
         constants = self.constants(recording.constants.ravel()).reshape(-1, 2).tolist()
         selection = recording.selection
         known = IntegerMarks.of(self, selection.program)
-        marks = [known[gather.index] for gather in selection.gathers]
-        chosen = {
-            place: marks[owner]
-            for place, owner in zip(
-                selection.places.tolist(), selection.owners.tolist(), strict=True
-            )
-        }
+        places = zip(selection.places.tolist(), selection.owners.tolist(), strict=True)
+        chosen = {place: selection.gathers[owner] for place, owner in places}
+        tables: dict[int, int] = {}
+
+        def choice(gather: Gather) -> int:
+            table = gather.candidates
+            if id(table) not in tables:
+                row = np.array([[found[p] for p in table.tolist()]], np.uint64)
+                tables[id(table)] = int(self.candidates(row)[0])
+            return int(self.choice(tables[id(table)], known[gather.index]))
+
         rows = zip(
             recording.codes.tolist(), recording.operands.tolist(), recording.number, strict=True
         )
@@ -144,7 +157,7 @@ class Marks:
                 continue
             rule = recording.rules[code - FIRST_RULE]
             xs = [
-                self.choice(found[p], chosen[3 * i + j]) if 3 * i + j in chosen else found[p]
+                choice(chosen[3 * i + j]) if 3 * i + j in chosen else found[p]
                 for j, p in enumerate(operands)
                 if p >= 0
             ]

@@ -431,7 +431,7 @@ class Selector:
         if known not in self.tables:
             item = items[self._recorder.integers.value(node)]
             leaf = self._leaf(item._number)
-            self._recorder.selected(leaf, item, node)
+            self._recorder.selected(leaf, items, node)
             self.pending[id(leaf)] = _Pending(leaf, items, node)
             self.tables[known] = leaf
         found: Value = self.tables[known]

@@ -76,6 +76,7 @@ class Recorder(_Watched):  # type: ignore[misc]
         #: what notes marks where nothing is recorded
         self.marker: Marker | None = None
         self._integer_marks: IntegerMarks | None = None
+        self._candidate_marks: dict[int, int] = {}  # by the ids of tuples that gathers keep
         self.unflagged: list[int] = []
         self.flags_finite = False  # numpy computes; see ``by_numpy``
         self.guards: list[tuple[Value, bool, str]] = []
@@ -169,8 +170,8 @@ class Recorder(_Watched):  # type: ignore[misc]
             return self.detach(node)
         return node
 
-    def selected(self, leaf: Value, item: Value, node: int) -> None:
-        """An integer selected an item, for which a leaf stands."""
+    def selected(self, leaf: Value, items: tuple[Value, ...], node: int) -> None:
+        """An integer selected one of some items, for which a leaf stands."""
         if self.marker is None:
             return
         if self._integer_marks is None:
@@ -178,7 +179,10 @@ class Recorder(_Watched):  # type: ignore[misc]
             self._integer_marks = IntegerMarks(
                 self.marker.marks, made.arguments, made.kept, made.made
             )
-        self.nodes.choose(leaf, item, self._integer_marks[node])
+        if id(items) not in self._candidate_marks:
+            self._candidate_marks[id(items)] = self.nodes.candidates(items)
+        item, candidates = items[self.integers.value(node)], self._candidate_marks[id(items)]
+        self.nodes.choose(leaf, item, candidates, self._integer_marks[node])
 
     def progress(self) -> None:
         """Many more nodes were made."""

@@ -18,15 +18,16 @@ from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.marks import PRIME, Array, IntegerMarks, Marker, Marks, Noted
 from chainrule.compiler.capture.recordings import Recording
+from chainrule.compiler.capture.selection import Ints
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
-from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms
+from chainrule.compiler.lift.program import Instruction, Program, Terms
 from chainrule.compiler.sizes.recording import Family, without_positions
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.trees import Floats
 
-MANY = 1 << 20  # terms that floats add up exactly, each below 2³²
+MANY = 1 << 20  # terms that floats add up exactly, each below 2³²; numbers at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,6 @@ class Seen:
     """A run of the function, and what its program is to be compared with."""
 
     marks: Marks
-    gathered: Addresses  # what integers select in the program
     made: Trace
     noted: Noted
     slope: float | None  # None where the recording was kept: there are no values either
@@ -56,23 +56,21 @@ class Meaning:
     def seen(self, tracer: Tracer, captured: CapturedState, call: Call, u: Floats) -> Seen:
         """What the function computes for a call, and its derivative along ``u``."""
         marks = Marks.apart(self.program.constants)
-        decided = self.recording.selection.decide(call.ints)
-        if decided is None:
+        if self.recording.selection.decide(call.ints) is None:
             raise Untranslatable("its integers are no indices")
         try:
             made = tracer.marked(captured, call, Marker(marks, u))
         except Unrecordable as reason:
             raise Untranslatable(f"it runs eagerly there: {reason}") from None
-        gathered = self.program.address[decided[0][self.program.places]]
         if made.noted is None:
-            return Seen(marks, gathered, made, self._noted(marks, made), None)
-        return Seen(marks, gathered, made, made.noted, made.noted.slope)
+            return Seen(marks, made, self._noted(marks, made), None)
+        return Seen(marks, made, made.noted, made.noted.slope)
 
     def check(self, seen: Seen) -> None:
         """Untranslatable unless the program computes the same."""
         self._check_cases(seen.made, seen.noted)
         outputs = [x.position for x in self.recording.outputs]
-        found = self._marks(seen.marks, seen.gathered)[outputs]
+        found = self._marks(seen.marks)[outputs]
         if found.tolist() != seen.noted.marks:
             raise Untranslatable("it computes something else than at small sizes")
 
@@ -105,21 +103,21 @@ class Meaning:
 
     # --- the marks of a program -------------------------------------------------------------------
 
-    def _marks(self, marks: Marks, gathered: Addresses) -> Array:
-        """The mark of every number; ``gathered`` are the addresses of its gathers, in order."""
+    def _marks(self, marks: Marks) -> Array:
+        """The mark of every number."""
         program = self.program
         arena = np.zeros(program.size, np.uint64)
         arena[: program.inputs] = marks.inputs(program.inputs)
         arena[program.inputs : program.shared] = marks.constants(program.constants)
         own = arena[program.private]
         arena[program.shared : program.shared + len(own)] = own
-        integers = self._integers(marks)[program.places]
-        at = 0
+        owners = self.recording.selection.owners[program.places]
+        integers, at = self._integers(marks), 0
         for one in program.instructions:
             end = one.start + one.count
             if one.kind == GATHER:
-                which = slice(at, at + one.count)
-                found = marks.choice(arena[gathered[which]], integers[which])
+                which = owners[at : at + one.count]
+                found = marks.choice(self._candidates(marks, arena, which), integers[which])
                 at += one.count
             else:
                 found = _forward(marks, one, arena)
@@ -127,12 +125,23 @@ class Meaning:
         return arena
 
     def _integers(self, marks: Marks) -> Array:
-        """The mark of the index of each choice."""
+        """The mark of the index of each gather."""
         selection = self.recording.selection
         known = IntegerMarks.of(marks, selection.program)
-        found = [known[gather.index] for gather in selection.gathers]
-        chosen: Array = np.array(found, np.uint64)[selection.owners]
-        return chosen
+        return np.array([known[gather.index] for gather in selection.gathers], np.uint64)
+
+    def _candidates(self, marks: Marks, arena: Array, owners: Ints) -> Array:
+        """The marks of what some gathers of an instruction select from."""
+        gathers = self.recording.selection.gathers
+        tables = [gathers[k].candidates for k in owners.tolist()]
+        distinct = {id(table): table for table in tables}
+        places = {key: k for k, key in enumerate(distinct)}
+        rows, each = [*distinct.values()], max(1, MANY // len(tables[0]))
+        found = [
+            marks.candidates(arena[self.program.address[np.stack(rows[k : k + each])]])
+            for k in range(0, len(rows), each)
+        ]
+        return np.concatenate(found)[[places[id(table)] for table in tables]]
 
 
 def _forward(marks: Marks, one: Instruction, arena: Array) -> Any:
