@@ -330,6 +330,7 @@ ENTRIES: dict[str, Entry] = {
         lambda *x: marked().candidates(*x),
         lambda: (tuple(small()),),
     ),
+    "Instructions.hashed": (lambda *x: marked().hashed(*x), lambda: ()),
     "Instructions.mark": (lambda *x: marked().mark(*x), lambda: (small()[0],)),
     "wrong Instructions": (lambda *x: _native.Instructions(*x).finish([], [], []), written_parts),
     "record_row": (row_of, lambda: (ops.first_max, (small()[2], 1.5))),

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import secrets
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.integers import BEYOND, IntegerProgram
+from chainrule.compiler.capture.integers import BEYOND, PARTIAL, IntegerProgram
 from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, Recording
 from chainrule.compiler.capture.selection import Gather
 from chainrule.core import ops
@@ -32,7 +32,7 @@ from chainrule.trees import Floats
 PRIME = (1 << 31) - 1
 MASK = (1 << 64) - 1
 OF_CONSTANT, OF_INPUT, OF_MAX, OF_MIN, OF_CHOICE = range(1, 6)
-OF_INTEGER, OF_NUMBER, OF_STEP, OF_CANDIDATE = range(6, 10)
+OF_INTEGER, OF_NUMBER, OF_STEP, OF_CANDIDATE, OF_ZERO = range(6, 11)
 SAME = 20  # bits: constants that differ in the last ones only are the same, for most of them
 TRIES = 64
 
@@ -45,6 +45,11 @@ def _mix(h: Any, x: Any) -> Any:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
     return z ^ (z >> 31)
+
+
+def is_hashed(rule: Op) -> bool:
+    """Whether a rule is neither a sum or product nor Python's max or min."""
+    return rule not in (ops.add, ops.mul, ops.first_max, ops.first_min)
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,11 @@ class Marks:
             h = int(_mix(h, x))
         return h % PRIME
 
+    def factor(self, x: Any) -> Any:
+        """What is multiplied: a factor of 0 hides nothing, but counts like another number."""
+        zero = self._start(OF_ZERO) % PRIME
+        return np.where(x == 0, np.uint64(zero), x) if isinstance(x, np.ndarray) else x or zero
+
     def around(self, rule: Op) -> int:
         """What terms of a maximum or minimum are added to before they are multiplied."""
         return self._start(OF_MAX if rule is ops.first_max else OF_MIN) % PRIME
@@ -120,7 +130,7 @@ class Marks:
         if rule is ops.add:
             return (operands[0] + operands[1]) % PRIME
         if rule is ops.mul:
-            return operands[0] * operands[1] % PRIME
+            return self.factor(operands[0]) * self.factor(operands[1]) % PRIME
         if rule is ops.first_max or rule is ops.first_min:
             r = self.around(rule)
             return ((operands[0] + r) % PRIME * ((operands[1] + r) % PRIME) + (PRIME - r)) % PRIME
@@ -194,6 +204,15 @@ class IntegerMarks:
             self._found.append(self._marks.step(name, list(map(self._mark, operands))))
         return self._mark(node)
 
+    def partial(self, ranges: Iterable[tuple[int, int]]) -> frozenset[int]:
+        """Of all steps that raise for some integers; ``ranges``: nodes that select from so many."""
+        found = {
+            self[self._first + k] for k, (name, _) in enumerate(self._steps) if name in PARTIAL
+        }
+        for node, count in set(ranges):
+            found.add(self._marks.step("wrap", [self[node], self._marks.number(count)]))
+        return frozenset(found)
+
     def _mark(self, node: int) -> int:
         return self._found[node] if node >= 0 else self._marks.number(self._constants[-1 - node])
 
@@ -203,6 +222,8 @@ class Noted:
     """What a run showed of which nothing else was kept."""
 
     marks: list[int]  # of the numbers that are returned, in order
+    hashed: Array  # those of all operations but sums, products and maxima, whatever reads them
+    partial: frozenset[int]  # those of steps that raise for some integers
     values: Floats
     slope: float  # the derivative of the first along the direction
     lines: tuple[str, ...]  # why it holds for one case only

@@ -452,6 +452,11 @@ class Selector:
         finally:
             modes.recorder = recorder
 
+    @property
+    def ranges(self) -> set[tuple[int, int]]:
+        """Nodes that are the index of one of so many Values."""
+        return {(p.node, len(p.items)) for p in self.pending.values()}
+
     # --- derivatives ------------------------------------------------------------------------------
 
     def reached(self, outputs: Collection[Value]) -> set[int]:

@@ -174,15 +174,21 @@ class Recorder(_Watched):  # type: ignore[misc]
         """An integer selected one of some items, for which a leaf stands."""
         if self.marker is None:
             return
+        if id(items) not in self._candidate_marks:
+            self._candidate_marks[id(items)] = self.nodes.candidates(items)
+        item, candidates = items[self.integers.value(node)], self._candidate_marks[id(items)]
+        self.nodes.choose(leaf, item, candidates, self.integer_marks[node])
+
+    @property
+    def integer_marks(self) -> IntegerMarks:
+        """The marks of what is computed from integers, where marks are noted."""
+        assert self.marker is not None
         if self._integer_marks is None:
             made = self.integers
             self._integer_marks = IntegerMarks(
                 self.marker.marks, made.arguments, made.kept, made.made
             )
-        if id(items) not in self._candidate_marks:
-            self._candidate_marks[id(items)] = self.nodes.candidates(items)
-        item, candidates = items[self.integers.value(node)], self._candidate_marks[id(items)]
-        self.nodes.choose(leaf, item, candidates, self._integer_marks[node])
+        return self._integer_marks
 
     def progress(self) -> None:
         """Many more nodes were made."""

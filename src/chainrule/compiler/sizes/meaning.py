@@ -16,12 +16,20 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
-from chainrule.compiler.capture.marks import PRIME, Array, IntegerMarks, Marker, Marks, Noted
-from chainrule.compiler.capture.recordings import Recording
+from chainrule.compiler.capture.marks import (
+    PRIME,
+    Array,
+    IntegerMarks,
+    Marker,
+    Marks,
+    Noted,
+    is_hashed,
+)
+from chainrule.compiler.capture.recordings import FIRST_RULE, Recording
 from chainrule.compiler.capture.selection import Ints
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer
-from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
+from chainrule.compiler.lift.graph import EXTREME, GATHER, RULE, SUM
 from chainrule.compiler.lift.program import Instruction, Program, Terms
 from chainrule.compiler.sizes.recording import Family, without_positions
 from chainrule.compiler.translate.terms import Untranslatable
@@ -70,9 +78,17 @@ class Meaning:
         """Untranslatable unless the program computes the same."""
         self._check_cases(seen.made, seen.noted)
         outputs = [x.position for x in self.recording.outputs]
-        found = self._marks(seen.marks)[outputs]
-        if found.tolist() != seen.noted.marks:
+        found = self._marks(seen.marks)
+        if found[outputs].tolist() != seen.noted.marks:
             raise Untranslatable("it computes something else than at small sizes")
+        rules = [x for x in self.program.instructions if x.kind == RULE]
+        hashed = [found[x.start : x.start + x.count] for x in rules]
+        if not np.isin(seen.noted.hashed, np.concatenate([found[:0], *hashed])).all():
+            raise Untranslatable("it computes more than at small sizes, which nothing reads")
+        selection = self.recording.selection
+        known = IntegerMarks.of(seen.marks, selection.program)
+        if not seen.noted.partial <= known.partial(selection.ranges):
+            raise Untranslatable("it reads by integers more than its program does")
 
     def _check_cases(self, made: Trace, noted: Noted) -> None:
         """Untranslatable where a run at these sizes holds for one case only."""
@@ -90,15 +106,22 @@ class Meaning:
     def _noted(marks: Marks, made: Trace) -> Noted:
         """The same of a recording that was kept, because the function asks for its graph."""
         recording = made.recording
-        found = marks.of_recording(recording)
+        found, selection = marks.of_recording(recording), recording.selection
+        hashed = [
+            mark
+            for mark, code in zip(found, recording.codes.tolist(), strict=True)
+            if code >= FIRST_RULE and is_hashed(recording.rules[code - FIRST_RULE])
+        ]
         lines = [*made.settled, *[guard.line for guard in recording.guards]]
-        lines += [guard.line for guard in recording.selection.program.guards]
+        lines += [guard.line for guard in selection.program.guards]
         return Noted(
             [found[x.position] for x in recording.outputs],
+            np.array(hashed, np.uint64),
+            IntegerMarks.of(marks, selection.program).partial(selection.ranges),
             np.zeros(0),
             np.nan,
             tuple(lines),
-            recording.selection.program.names,
+            selection.program.names,
         )
 
     # --- the marks of a program -------------------------------------------------------------------
@@ -146,7 +169,7 @@ class Meaning:
 
 def _forward(marks: Marks, one: Instruction, arena: Array) -> Any:
     if one.kind == SUM:
-        return sum([_added(terms, one, arena) for terms in one.sums]) % PRIME
+        return sum([_added(marks, terms, one, arena) for terms in one.sums]) % PRIME
     assert one.rule is not None
     if one.kind == EXTREME:
         assert one.plains is not None
@@ -158,10 +181,11 @@ def _forward(marks: Marks, one: Instruction, arena: Array) -> Any:
     return marks.rule(one.rule, [*xs, *parameters])
 
 
-def _added(terms: Terms, one: Instruction, arena: Array) -> Array:
+def _added(marks: Marks, terms: Terms, one: Instruction, arena: Array) -> Array:
     """The sums of some terms, below 2⁶³."""
     each, *factors = [arena[column] for column in terms.columns]
-    for factor in factors:
+    each = marks.factor(each) if factors else each
+    for factor in map(marks.factor, factors):
         each = each * factor
         each = (each & PRIME) + (each >> 31)  # the same number, below 2³²
     found: Array
