@@ -1,10 +1,10 @@
 """What a program computes, compared with what the function itself does at these sizes.
 
 In: a program that was made from formulas, and a call. Out: nothing where both compute the same,
-by the marks of their results (``capture/marks``), else an ``Untranslatable``. The function is
-recorded, but nothing of it is kept: this takes time, but no memory. It is what a comparison of
-values cannot tell: whether the function does something else at these sizes that makes no difference
-to this call.
+by the marks of their results and of all that may raise (``capture/marks``), else an
+``Untranslatable``. The function is recorded, but little of it is kept: this takes time, but little
+memory. It is what a comparison of values cannot tell: whether the function does something else at
+these sizes that makes no difference to this call.
 """
 
 from __future__ import annotations
