@@ -639,11 +639,11 @@ def marked(state: State) -> Any:
     noted = _native.Instructions([a, b], [], None, (1, 2))
     _native.modes.recorder = types.SimpleNamespace(nodes=noted)
     try:
-        noted.choose(leaf, a, 3)
+        noted.choose(leaf, a, noted.candidates((a, b)), 3)
         y = (a * b + 2.0).tanh() * leaf
     finally:
         _native.modes.recorder = None
-    return noted.mark(y)
+    return noted.mark(y), noted.hashed()
 
 
 case("instructions", recorded, prepare=swept(1), passes=(1,))

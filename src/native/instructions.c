@@ -43,6 +43,7 @@ typedef struct Instructions {
     Py_ssize_t likes;          /* and how many instructions it has; -1: there is none */
     Buffer uses;               /* Use: where foreign Values are operands */
     Marks marks;               /* on: nodes have marks in place of positions */
+    MarkSet hashed;            /* of operations other than sums, products and maxima */
 } Instructions;
 
 PyTypeObject *InstructionsType;
@@ -160,14 +161,20 @@ static inline int count_one(Instructions *x) {
     return 0;
 }
 
-static Node *marked_node(Instructions *x, double y, uint64_t mark, double slope) {
-    Node *n = count_one(x) < 0 ? NULL : bare_node(y);
+static Node *marked_node(Instructions *x, double y, int64_t mark, double slope) {
+    Node *n = mark < 0 || count_one(x) < 0 ? NULL : bare_node(y);
     if (n != NULL) {
         n->child[1] = 0;
-        become(x, n, (int64_t)mark);
+        become(x, n, mark);
         n->grad = slope;
     }
     return n;
+}
+
+/* The mark of an operation, which is kept if the operation may be undefined; -1: an error. */
+static int64_t marked(Instructions *x, PyObject *rule, const uint64_t *operands, Py_ssize_t count) {
+    uint64_t mark = mark_of_rule(&x->marks, rule, operands, count);
+    return is_hashed(rule) && add_mark(&x->hashed, mark) < 0 ? -1 : (int64_t)mark;
 }
 
 static Node *marked_operation(Instructions *x, Kind kind, double y, Node *a, Node *b, double s0, double s1) {
@@ -177,7 +184,7 @@ static Node *marked_operation(Instructions *x, Kind kind, double y, Node *a, Nod
         marks[count++] = mark_of_constant(&x->marks, kind == MUL_NUMBER ? s0 : s1);
     }
     double slope = share(s0, a->grad) + (b ? share(s1, b->grad) : 0.0);
-    return marked_node(x, y, mark_of_rule(&x->marks, rows[kind], marks, count), slope);
+    return marked_node(x, y, marked(x, rows[kind], marks, count), slope);
 }
 
 /* Of a building block: the choice of max and min passes a derivative on, what .data and comparisons give
@@ -191,7 +198,7 @@ static Node *marked_rule(Instructions *x, PyObject *rule, double y, Node **opera
     if (is_extreme(rule)) { /* the first of the operands that is the result */
         slope = operands[y == operands[0]->data ? 0 : 1]->grad;
     }
-    return marked_node(x, y, mark_of_rule(&x->marks, rule, marks, count), slope);
+    return marked_node(x, y, marked(x, rule, marks, count), slope);
 }
 
 /* ------------------------------------------------------------------------------ writing -------- */
@@ -408,7 +415,8 @@ static Py_ssize_t mark_node(Instructions *x, Node *n) {
     }
     Kind kind = kind_of(n);
     Extension *extension = kind == EXTENDED ? extension_of(n) : NULL;
-    uint64_t marks[5], mark = mark_of_constant(&x->marks, n->data);
+    uint64_t marks[5];
+    int64_t mark = (int64_t)mark_of_constant(&x->marks, n->data);
     double slope = 0.0;
     if (extension != NULL && (extension->count > 3 || PyTuple_Size(extension->parameters) > 2 ||
                               PyUnicode_Check(extension->rule))) {
@@ -424,12 +432,12 @@ static Py_ssize_t mark_node(Instructions *x, Node *n) {
         if (has_number(kind) || kind == POW) {
             marks[count++] = mark_of_constant(&x->marks, kind == POW ? n->slope[1] : number_of(n, kind));
         }
-        mark = mark_of_rule(&x->marks, extension ? extension->rule : rows[kind], marks, count);
+        mark = marked(x, extension ? extension->rule : rows[kind], marks, count);
     }
-    if (count_one(x) < 0) {
+    if (mark < 0 || count_one(x) < 0) {
         return -1;
     }
-    strip(x, n, (int64_t)mark);
+    strip(x, n, mark);
     n->grad = slope;
     return index;
 }
@@ -661,6 +669,8 @@ static void drop_parts(Instructions *x) {
     x->room = x->count = 0;
     PyMem_Free(x->places);
     PyMem_Free(x->uses.bytes);
+    PyMem_Free(x->hashed.slots);
+    x->hashed = (MarkSet){NULL, 0, 0};
     x->places = NULL;
     x->capacity = 0;
     memset(&x->uses, 0, sizeof x->uses);
@@ -793,20 +803,42 @@ static PyObject *checked_finish(PyObject *self, PyObject *args) {
     return has_marks((Instructions *)self, 0) ? finish(self, args) : NULL;
 }
 
-/* choose(leaf, item, integers): a Value stands for one of several that integers chose. */
+/* candidates(items): the mark of all Values that integers choose from. */
+static PyObject *instructions_candidates(PyObject *self, PyObject *items) {
+    Instructions *x = (Instructions *)self;
+    if (!has_marks(x, 1)) {
+        return NULL;
+    }
+    if (!PyTuple_Check(items)) {
+        PyErr_SetString(PyExc_TypeError, "candidates are a tuple of Values");
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_Size(items);
+    uint64_t sum = 0;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        PyObject *item = PyTuple_GetItem(items, k);
+        if (!is_value(item)) {
+            PyErr_Format(PyExc_TypeError, "candidate %zd is not a Value", k);
+            return NULL;
+        }
+        sum += mark_of_candidate(&x->marks, k, mark_in(x, (Node *)item));
+    }
+    return PyLong_FromUnsignedLongLong(mark_of_candidates(sum, count));
+}
+
+/* choose(leaf, item, candidates, integers): a Value stands for one of several that integers chose. */
 static PyObject *instructions_choose(PyObject *self, PyObject *args) {
     Instructions *x = (Instructions *)self;
     PyObject *leaf, *item;
-    unsigned long long integers;
-    if (!PyArg_ParseTuple(args, "OOK:choose", &leaf, &item, &integers) || !has_marks(x, 1)) {
+    unsigned long long candidates, integers;
+    if (!PyArg_ParseTuple(args, "OOKK:choose", &leaf, &item, &candidates, &integers) || !has_marks(x, 1)) {
         return NULL;
     }
     if (!is_value(leaf) || !is_value(item) || kind_of((Node *)leaf) > LEAF) {
         PyErr_SetString(PyExc_TypeError, "a leaf stands for another Value");
         return NULL;
     }
-    uint64_t mark = mark_of_choice(&x->marks, mark_in(x, (Node *)item), integers);
-    become(x, (Node *)leaf, (int64_t)mark);
+    become(x, (Node *)leaf, (int64_t)mark_of_choice(&x->marks, candidates, integers));
     ((Node *)leaf)->grad = ((Node *)item)->grad;
     return Py_NewRef(Py_None);
 }
@@ -821,6 +853,11 @@ static PyObject *instructions_mark(PyObject *self, PyObject *value) {
         return Py_NewRef(Py_None);
     }
     return Py_BuildValue("(Kd)", (unsigned long long)index_of((Node *)value), ((Node *)value)->grad);
+}
+
+/* hashed(): the marks of operations other than sums, products and maxima, whatever reads them. */
+static PyObject *instructions_hashed(PyObject *self, PyObject *Py_UNUSED(nothing)) {
+    return has_marks((Instructions *)self, 1) ? marks_in(&((Instructions *)self)->hashed) : NULL;
 }
 
 static PyObject *instructions_add(PyObject *self, PyObject *node) {
@@ -852,8 +889,10 @@ int is_instructions(PyObject *o) { return Py_TYPE(o) == InstructionsType && is_o
 static PyMethodDef instructions_methods[] = {
     {"add", instructions_add, METH_O, NULL},
     {"finish", checked_finish, METH_VARARGS, NULL},
+    {"candidates", instructions_candidates, METH_O, NULL},
     {"choose", instructions_choose, METH_VARARGS, NULL},
     {"mark", instructions_mark, METH_O, NULL},
+    {"hashed", instructions_hashed, METH_NOARGS, NULL},
     {"clear", instructions_clear, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

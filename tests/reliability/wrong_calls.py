@@ -324,8 +324,13 @@ ENTRIES: dict[str, Entry] = {
     "Instructions.add with marks": (lambda *x: marked().add(*x), lambda: (small()[2],)),
     "Instructions.choose": (
         lambda *x: marked().choose(*x),
-        lambda: (Value(1.0), small()[0], 3),
+        lambda: (Value(1.0), small()[0], 3, 4),
     ),
+    "Instructions.candidates": (
+        lambda *x: marked().candidates(*x),
+        lambda: (tuple(small()),),
+    ),
+    "Instructions.hashed": (lambda *x: marked().hashed(*x), lambda: ()),
     "Instructions.mark": (lambda *x: marked().mark(*x), lambda: (small()[0],)),
     "wrong Instructions": (lambda *x: _native.Instructions(*x).finish([], [], []), written_parts),
     "record_row": (row_of, lambda: (ops.first_max, (small()[2], 1.5))),

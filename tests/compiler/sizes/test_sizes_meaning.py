@@ -9,8 +9,9 @@ import chainrule
 from chainrule import FallbackWarning, relu
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.marks import Marker, Marks
-from chainrule.compiler.capture.tracing import Tracer
+from chainrule.compiler.capture.tracing import Trace, Tracer
 from chainrule.compiler.sizes import checking
+from chainrule.compiler.sizes.meaning import Meaning
 
 LARGE = 30
 
@@ -102,6 +103,27 @@ def an_index_with_an_end(p, xs, picks):
     return fit(p, xs) + p["w"][min(picks[0], 1) if len(xs) > LARGE else picks[0]]
 
 
+def another_candidate(p, xs, picks):  # of which the first call selects none
+    rows = list(p["w"])
+    if len(xs) > LARGE:
+        rows[3] = rows[4]
+    return fit(p, xs) + rows[picks[0]]
+
+
+def candidates_in_another_order(p, xs, picks):
+    rows = list(p["w"])
+    if len(xs) > LARGE:
+        rows[3], rows[4] = rows[4], rows[3]
+    return fit(p, xs) + rows[picks[0]]
+
+
+def one_more_candidate(p, xs, picks):
+    rows = list(p["w"])
+    if len(xs) > LARGE:
+        rows.append(p["shift"][0])
+    return fit(p, xs) + rows[picks[0]]
+
+
 def a_number_without_gradient(p, xs, picks):
     shift = p["shift"][0]
     return fit(p, xs) + relu((shift.data if len(xs) > LARGE else shift) - 1.0 + 0.0 * shift)
@@ -111,6 +133,7 @@ HIDDEN = [
     *(a_term, a_term_times_a_parameter, a_constant, a_coefficient, an_operation, operands),
     *(a_branch_on_a_number, a_branch_on_data, a_static_number, a_branch_on_an_integer),
     *(a_static_index, another_integer, an_index_with_an_end, a_number_without_gradient),
+    *(another_candidate, candidates_in_another_order, one_more_candidate),
 ]
 
 
@@ -128,7 +151,8 @@ def calls(f):
         picks[1] = picks[0]
     yield params, xs, picks
     other = {"w": params["w"], "shift": np.array([2.0, 3.0])}
-    yield other, np.array([1234.0, *xs[1:]]), [3, *picks[1:]]
+    first = -1 if f is one_more_candidate else 3
+    yield other, np.array([1234.0, *xs[1:]]), [first, *picks[1:]]
 
 
 @pytest.mark.parametrize("small", [0, checking.SMALL])
@@ -176,6 +200,50 @@ def test_what_makes_no_difference_to_any_result_does_not_count():
     assert "built from formulas at N=40" in fast.report()
 
 
+# --- what only raises -----------------------------------------------------------------------------
+
+
+def an_unused_logarithm(p, xs, picks):
+    if len(xs) > LARGE:
+        chainrule.log(p["shift"][0] + 1.0)
+    return fit(p, xs)
+
+
+def a_quotient_times_zero(p, xs, picks):
+    total = fit(p, xs)
+    return total + 0.0 * (p["w"][0] / xs[0]) if len(xs) > LARGE else total
+
+
+def an_unused_read(p, xs, picks):
+    if len(xs) > LARGE:
+        p["w"][picks[0]]
+    return fit(p, xs)
+
+
+def an_unused_read_at_any_size(p, xs, picks):
+    p["w"][picks[0]]
+    return fit(p, xs)
+
+
+RAISING = [
+    *(an_unused_logarithm, a_quotient_times_zero),
+    *(an_unused_read, an_unused_read_at_any_size),
+]
+
+
+@pytest.mark.parametrize("f", RAISING, ids=lambda f: f.__name__)
+def test_an_error_of_something_that_makes_no_difference_is_raised(f):
+    fast = chainrule.compile(f, sizes=example)
+    params, xs, picks = example(40)
+    with pytest.warns(FallbackWarning, match="sizes do not serve: at N=40, it (comp|read)"):
+        assert agrees(fast, f, (params, xs, picks))
+    broken = {**params, "shift": np.array([-2.0, 0.0])}, np.array([0.0, *xs[1:]]), [99, *picks[1:]]
+    with pytest.raises((ArithmeticError, ValueError, IndexError)) as wanted:
+        chainrule.value_and_grad(f)(*broken)
+    with pytest.raises(wanted.type):
+        fast.value_and_grad(*broken)
+
+
 # --- marks ----------------------------------------------------------------------------------------
 
 
@@ -199,7 +267,12 @@ def test_marks_noted_while_a_function_runs_are_those_of_its_recording():
     noted = tracer.marked(state, call, Marker(marks, np.ones(call.first))).noted
     recording = tracer.trace(state, call).recording
     found = marks.of_recording(recording)
-    assert noted.marks == [found[x.position] for x in recording.outputs]
+    kept = Meaning._noted(marks, Trace(recording, (), frozenset(), ()))
+    assert noted.marks == kept.marks == [found[x.position] for x in recording.outputs]
+    assert {*noted.hashed.tolist()} == {*kept.hashed.tolist()}
+    assert noted.partial == kept.partial
+    assert len(noted.hashed) > 10
+    assert len(noted.partial) == len(example(7)[2])
     assert len(set(found)) > 40
     (value, aux), slopes = chainrule.value_and_grad(everything, has_aux=True)(*example(7))
     assert noted.slope == pytest.approx(sum(g.sum() for g in slopes.values()), rel=1e-12)
@@ -228,7 +301,11 @@ def test_instructions_with_marks_refuse_what_they_do_not_have():
     with pytest.raises(ValueError, match="have no marks"):
         written.mark(x)
     with pytest.raises(TypeError, match="a leaf stands for another Value"):
-        marked.choose(x * 2.0, x, 1)
+        marked.choose(x * 2.0, x, 1, 2)
+    with pytest.raises(TypeError, match="a tuple of Values"):
+        marked.candidates([x])
+    with pytest.raises(TypeError, match="candidate 1 is not a Value"):
+        marked.candidates((x, 1.0))
     with pytest.raises(TypeError, match="a seed and an offset"):
         kernels.Instructions([x], [], None, 3)
     assert marked.mark(chainrule.Value(2.0)) is None

@@ -68,3 +68,27 @@ def test_where_it_might_show_nothing_becomes_zero(make):
     getattr(optimiser, first)[:] = 2.0**-1050
     fast.train(params, [(1,), (2,)], optimiser, 1)
     assert (getattr(optimiser, first) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("start", "gradient", "make"),
+    [
+        (0.0, 1e-308, lambda params: optim.Adam(params, lr=1.0)),
+        (0.0, 1e-309, lambda params: optim.SGD(params, lr=1.0, momentum=0.9)),
+        (1.0, 1e-308, lambda params: optim.SGD(params, lr=1.0, momentum=0.9, weight_decay=1.0)),
+    ],
+)
+def test_beside_a_parameter_that_is_or_becomes_almost_zero_every_moment_counts(
+    start, gradient, make, machine_steps
+):
+    """Also beside one that decays faster than the moment does."""
+
+    def product(p, x):
+        return sum(w * x for w in p["w"])
+
+    params, hand = ({"w": np.full(20, start)} for _ in range(2))
+    samples = [(gradient,)]
+    chainrule.compile(product, lift=True).train(params, samples, make(params), 6)
+    assert machine_steps[0] > 3
+    by_hand(product, hand, samples, make(hand), 6, 1)
+    assert params["w"] == pytest.approx(hand["w"], rel=1e-12, abs=0.0)

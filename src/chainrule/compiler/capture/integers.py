@@ -67,6 +67,10 @@ STEPS: dict[str, Callable[..., Any]] = {
     "item": operator.getitem,
     "hashed": hashed,
 }
+#: those that raise for some integers
+PARTIAL = frozenset(
+    ("wrap", "choose", "read", "item", "floordiv", "mod", "lshift", "rshift", "pow")
+)
 _SYMBOLS = {
     "add": "+",
     "sub": "-",

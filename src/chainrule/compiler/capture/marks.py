@@ -15,22 +15,24 @@ from __future__ import annotations
 
 import secrets
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.capture.integers import BEYOND, IntegerProgram
+from chainrule.compiler.capture.integers import BEYOND, PARTIAL, IntegerProgram
 from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, Recording
+from chainrule.compiler.capture.selection import Gather
 from chainrule.core import ops
 from chainrule.core.ops import Op
 from chainrule.trees import Floats
 
 PRIME = (1 << 31) - 1
 MASK = (1 << 64) - 1
-OF_CONSTANT, OF_INPUT, OF_MAX, OF_MIN, OF_CHOICE, OF_INTEGER, OF_NUMBER, OF_STEP = range(1, 9)
+OF_CONSTANT, OF_INPUT, OF_MAX, OF_MIN, OF_CHOICE = range(1, 6)
+OF_INTEGER, OF_NUMBER, OF_STEP, OF_CANDIDATE, OF_ZERO = range(6, 11)
 SAME = 20  # bits: constants that differ in the last ones only are the same, for most of them
 TRIES = 64
 
@@ -43,6 +45,11 @@ def _mix(h: Any, x: Any) -> Any:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
     return z ^ (z >> 31)
+
+
+def is_hashed(rule: Op) -> bool:
+    """Whether a rule is neither a sum or product nor Python's max or min."""
+    return rule not in (ops.add, ops.mul, ops.first_max, ops.first_min)
 
 
 @dataclass(frozen=True)
@@ -82,9 +89,16 @@ class Marks:
             found[numbers == infinity] = (1 - self._start(what)) % PRIME
         return found
 
-    def choice(self, item: Any, index: Any) -> Any:
-        """What an integer selected: an item, and the mark of its index."""
-        return _mix(_mix(self._start(OF_CHOICE), item), index) % PRIME
+    def candidates(self, rows: Array) -> Array:
+        """What an integer selects from: for each row of marks, that of all of them in order."""
+        count = rows.shape[1]
+        places = _mix(self._start(OF_CANDIDATE), np.arange(count, dtype=np.uint64))
+        found: Array = _mix(_mix(places, rows).sum(axis=1, dtype=np.uint64), count) % PRIME
+        return found
+
+    def choice(self, candidates: Any, index: Any) -> Any:
+        """What an integer selects: from which items, and the mark of its index."""
+        return _mix(_mix(self._start(OF_CHOICE), candidates), index) % PRIME
 
     def integer(self, k: int) -> int:
         """Of an integer argument."""
@@ -102,6 +116,11 @@ class Marks:
             h = int(_mix(h, x))
         return h % PRIME
 
+    def factor(self, x: Any) -> Any:
+        """What is multiplied: a factor of 0 hides nothing, but counts like another number."""
+        zero = self._start(OF_ZERO) % PRIME
+        return np.where(x == 0, np.uint64(zero), x) if isinstance(x, np.ndarray) else x or zero
+
     def around(self, rule: Op) -> int:
         """What terms of a maximum or minimum are added to before they are multiplied."""
         return self._start(OF_MAX if rule is ops.first_max else OF_MIN) % PRIME
@@ -111,7 +130,7 @@ class Marks:
         if rule is ops.add:
             return (operands[0] + operands[1]) % PRIME
         if rule is ops.mul:
-            return operands[0] * operands[1] % PRIME
+            return self.factor(operands[0]) * self.factor(operands[1]) % PRIME
         if rule is ops.first_max or rule is ops.first_min:
             r = self.around(rule)
             return ((operands[0] + r) % PRIME * ((operands[1] + r) % PRIME) + (PRIME - r)) % PRIME
@@ -126,13 +145,17 @@ class Marks:
         constants = self.constants(recording.constants.ravel()).reshape(-1, 2).tolist()
         selection = recording.selection
         known = IntegerMarks.of(self, selection.program)
-        marks = [known[gather.index] for gather in selection.gathers]
-        chosen = {
-            place: marks[owner]
-            for place, owner in zip(
-                selection.places.tolist(), selection.owners.tolist(), strict=True
-            )
-        }
+        places = zip(selection.places.tolist(), selection.owners.tolist(), strict=True)
+        chosen = {place: selection.gathers[owner] for place, owner in places}
+        tables: dict[int, int] = {}
+
+        def choice(gather: Gather) -> int:
+            table = gather.candidates
+            if id(table) not in tables:
+                row = np.array([[found[p] for p in table.tolist()]], np.uint64)
+                tables[id(table)] = int(self.candidates(row)[0])
+            return int(self.choice(tables[id(table)], known[gather.index]))
+
         rows = zip(
             recording.codes.tolist(), recording.operands.tolist(), recording.number, strict=True
         )
@@ -144,7 +167,7 @@ class Marks:
                 continue
             rule = recording.rules[code - FIRST_RULE]
             xs = [
-                self.choice(found[p], chosen[3 * i + j]) if 3 * i + j in chosen else found[p]
+                choice(chosen[3 * i + j]) if 3 * i + j in chosen else found[p]
                 for j, p in enumerate(operands)
                 if p >= 0
             ]
@@ -181,6 +204,15 @@ class IntegerMarks:
             self._found.append(self._marks.step(name, list(map(self._mark, operands))))
         return self._mark(node)
 
+    def partial(self, ranges: Iterable[tuple[int, int]]) -> frozenset[int]:
+        """Of all steps that raise for some integers; ``ranges``: nodes that select from so many."""
+        found = {
+            self[self._first + k] for k, (name, _) in enumerate(self._steps) if name in PARTIAL
+        }
+        for node, count in set(ranges):
+            found.add(self._marks.step("wrap", [self[node], self._marks.number(count)]))
+        return frozenset(found)
+
     def _mark(self, node: int) -> int:
         return self._found[node] if node >= 0 else self._marks.number(self._constants[-1 - node])
 
@@ -190,6 +222,8 @@ class Noted:
     """What a run showed of which nothing else was kept."""
 
     marks: list[int]  # of the numbers that are returned, in order
+    hashed: Array  # those of all operations but sums, products and maxima, whatever reads them
+    partial: frozenset[int]  # those of steps that raise for some integers
     values: Floats
     slope: float  # the derivative of the first along the direction
     lines: tuple[str, ...]  # why it holds for one case only

@@ -431,7 +431,7 @@ class Selector:
         if known not in self.tables:
             item = items[self._recorder.integers.value(node)]
             leaf = self._leaf(item._number)
-            self._recorder.selected(leaf, item, node)
+            self._recorder.selected(leaf, items, node)
             self.pending[id(leaf)] = _Pending(leaf, items, node)
             self.tables[known] = leaf
         found: Value = self.tables[known]
@@ -451,6 +451,11 @@ class Selector:
             return Value(number)
         finally:
             modes.recorder = recorder
+
+    @property
+    def ranges(self) -> set[tuple[int, int]]:
+        """Nodes that are the index of one of so many Values."""
+        return {(p.node, len(p.items)) for p in self.pending.values()}
 
     # --- derivatives ------------------------------------------------------------------------------
 

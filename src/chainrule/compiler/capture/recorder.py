@@ -76,6 +76,7 @@ class Recorder(_Watched):  # type: ignore[misc]
         #: what notes marks where nothing is recorded
         self.marker: Marker | None = None
         self._integer_marks: IntegerMarks | None = None
+        self._candidate_marks: dict[int, int] = {}  # by the ids of tuples that gathers keep
         self.unflagged: list[int] = []
         self.flags_finite = False  # numpy computes; see ``by_numpy``
         self.guards: list[tuple[Value, bool, str]] = []
@@ -176,16 +177,25 @@ class Recorder(_Watched):  # type: ignore[misc]
             return self.detach(node)
         return node
 
-    def selected(self, leaf: Value, item: Value, node: int) -> None:
-        """An integer selected an item, for which a leaf stands."""
+    def selected(self, leaf: Value, items: tuple[Value, ...], node: int) -> None:
+        """An integer selected one of some items, for which a leaf stands."""
         if self.marker is None:
             return
+        if id(items) not in self._candidate_marks:
+            self._candidate_marks[id(items)] = self.nodes.candidates(items)
+        item, candidates = items[self.integers.value(node)], self._candidate_marks[id(items)]
+        self.nodes.choose(leaf, item, candidates, self.integer_marks[node])
+
+    @property
+    def integer_marks(self) -> IntegerMarks:
+        """The marks of what is computed from integers, where marks are noted."""
+        assert self.marker is not None
         if self._integer_marks is None:
             made = self.integers
             self._integer_marks = IntegerMarks(
                 self.marker.marks, made.arguments, made.kept, made.made
             )
-        self.nodes.choose(leaf, item, self._integer_marks[node])
+        return self._integer_marks
 
     def gives(self, made: Any) -> Any:
         """Returns what ``dot``, ``linear`` or ``vsum`` gave, which are Values of numbers too."""

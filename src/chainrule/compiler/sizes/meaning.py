@@ -1,10 +1,10 @@
 """What a program computes, compared with what the function itself does at these sizes.
 
 In: a program that was made from formulas, and a call. Out: nothing where both compute the same,
-by the marks of their results (``capture/marks``), else an ``Untranslatable``. The function is
-recorded, but nothing of it is kept: this takes time, but no memory. It is what a comparison of
-values cannot tell: whether the function does something else at these sizes that makes no difference
-to this call.
+by the marks of their results and of all that may raise (``capture/marks``), else an
+``Untranslatable``. The function is recorded, but little of it is kept: this takes time, but little
+memory. It is what a comparison of values cannot tell: whether the function does something else at
+these sizes that makes no difference to this call.
 """
 
 from __future__ import annotations
@@ -16,17 +16,26 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
-from chainrule.compiler.capture.marks import PRIME, Array, IntegerMarks, Marker, Marks, Noted
-from chainrule.compiler.capture.recordings import Recording
+from chainrule.compiler.capture.marks import (
+    PRIME,
+    Array,
+    IntegerMarks,
+    Marker,
+    Marks,
+    Noted,
+    is_hashed,
+)
+from chainrule.compiler.capture.recordings import FIRST_RULE, Recording
+from chainrule.compiler.capture.selection import Ints
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace, Tracer
-from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
-from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms
+from chainrule.compiler.lift.graph import EXTREME, GATHER, RULE, SUM
+from chainrule.compiler.lift.program import Instruction, Program, Terms
 from chainrule.compiler.sizes.recording import Family, without_positions
 from chainrule.compiler.translate.terms import Untranslatable
 from chainrule.trees import Floats
 
-MANY = 1 << 20  # terms that floats add up exactly, each below 2³²
+MANY = 1 << 20  # terms that floats add up exactly, each below 2³²; numbers at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +43,6 @@ class Seen:
     """A run of the function, and what its program is to be compared with."""
 
     marks: Marks
-    gathered: Addresses  # what integers select in the program
     made: Trace
     noted: Noted
     slope: float | None  # None where the recording was kept: there are no values either
@@ -56,25 +64,31 @@ class Meaning:
     def seen(self, tracer: Tracer, captured: CapturedState, call: Call, u: Floats) -> Seen:
         """What the function computes for a call, and its derivative along ``u``."""
         marks = Marks.apart(self.program.constants)
-        decided = self.recording.selection.decide(call.ints)
-        if decided is None:
+        if self.recording.selection.decide(call.ints) is None:
             raise Untranslatable("its integers are no indices")
         try:
             made = tracer.marked(captured, call, Marker(marks, u))
         except Unrecordable as reason:
             raise Untranslatable(f"it runs eagerly there: {reason}") from None
-        gathered = self.program.address[decided[0][self.program.places]]
         if made.noted is None:
-            return Seen(marks, gathered, made, self._noted(marks, made), None)
-        return Seen(marks, gathered, made, made.noted, made.noted.slope)
+            return Seen(marks, made, self._noted(marks, made), None)
+        return Seen(marks, made, made.noted, made.noted.slope)
 
     def check(self, seen: Seen) -> None:
         """Untranslatable unless the program computes the same."""
         self._check_cases(seen.made, seen.noted)
         outputs = [x.position for x in self.recording.outputs]
-        found = self._marks(seen.marks, seen.gathered)[outputs]
-        if found.tolist() != seen.noted.marks:
+        found = self._marks(seen.marks)
+        if found[outputs].tolist() != seen.noted.marks:
             raise Untranslatable("it computes something else than at small sizes")
+        rules = [x for x in self.program.instructions if x.kind == RULE]
+        hashed = [found[x.start : x.start + x.count] for x in rules]
+        if not np.isin(seen.noted.hashed, np.concatenate([found[:0], *hashed])).all():
+            raise Untranslatable("it computes more than at small sizes, which nothing reads")
+        selection = self.recording.selection
+        known = IntegerMarks.of(seen.marks, selection.program)
+        if not seen.noted.partial <= known.partial(selection.ranges):
+            raise Untranslatable("it reads by integers more than its program does")
 
     def _check_cases(self, made: Trace, noted: Noted) -> None:
         """Untranslatable where a run at these sizes holds for one case only."""
@@ -92,34 +106,41 @@ class Meaning:
     def _noted(marks: Marks, made: Trace) -> Noted:
         """The same of a recording that was kept, because the function asks for its graph."""
         recording = made.recording
-        found = marks.of_recording(recording)
+        found, selection = marks.of_recording(recording), recording.selection
+        hashed = [
+            mark
+            for mark, code in zip(found, recording.codes.tolist(), strict=True)
+            if code >= FIRST_RULE and is_hashed(recording.rules[code - FIRST_RULE])
+        ]
         lines = [*made.settled, *[guard.line for guard in recording.guards]]
-        lines += [guard.line for guard in recording.selection.program.guards]
+        lines += [guard.line for guard in selection.program.guards]
         return Noted(
             [found[x.position] for x in recording.outputs],
+            np.array(hashed, np.uint64),
+            IntegerMarks.of(marks, selection.program).partial(selection.ranges),
             np.zeros(0),
             np.nan,
             tuple(lines),
-            recording.selection.program.names,
+            selection.program.names,
         )
 
     # --- the marks of a program -------------------------------------------------------------------
 
-    def _marks(self, marks: Marks, gathered: Addresses) -> Array:
-        """The mark of every number; ``gathered`` are the addresses of its gathers, in order."""
+    def _marks(self, marks: Marks) -> Array:
+        """The mark of every number."""
         program = self.program
         arena = np.zeros(program.size, np.uint64)
         arena[: program.inputs] = marks.inputs(program.inputs)
         arena[program.inputs : program.shared] = marks.constants(program.constants)
         own = arena[program.private]
         arena[program.shared : program.shared + len(own)] = own
-        integers = self._integers(marks)[program.places]
-        at = 0
+        owners = self.recording.selection.owners[program.places]
+        integers, at = self._integers(marks), 0
         for one in program.instructions:
             end = one.start + one.count
             if one.kind == GATHER:
-                which = slice(at, at + one.count)
-                found = marks.choice(arena[gathered[which]], integers[which])
+                which = owners[at : at + one.count]
+                found = marks.choice(self._candidates(marks, arena, which), integers[which])
                 at += one.count
             else:
                 found = _forward(marks, one, arena)
@@ -127,17 +148,28 @@ class Meaning:
         return arena
 
     def _integers(self, marks: Marks) -> Array:
-        """The mark of the index of each choice."""
+        """The mark of the index of each gather."""
         selection = self.recording.selection
         known = IntegerMarks.of(marks, selection.program)
-        found = [known[gather.index] for gather in selection.gathers]
-        chosen: Array = np.array(found, np.uint64)[selection.owners]
-        return chosen
+        return np.array([known[gather.index] for gather in selection.gathers], np.uint64)
+
+    def _candidates(self, marks: Marks, arena: Array, owners: Ints) -> Array:
+        """The marks of what some gathers of an instruction select from."""
+        gathers = self.recording.selection.gathers
+        tables = [gathers[k].candidates for k in owners.tolist()]
+        distinct = {id(table): table for table in tables}
+        places = {key: k for k, key in enumerate(distinct)}
+        rows, each = [*distinct.values()], max(1, MANY // len(tables[0]))
+        found = [
+            marks.candidates(arena[self.program.address[np.stack(rows[k : k + each])]])
+            for k in range(0, len(rows), each)
+        ]
+        return np.concatenate(found)[[places[id(table)] for table in tables]]
 
 
 def _forward(marks: Marks, one: Instruction, arena: Array) -> Any:
     if one.kind == SUM:
-        return sum([_added(terms, one, arena) for terms in one.sums]) % PRIME
+        return sum([_added(marks, terms, one, arena) for terms in one.sums]) % PRIME
     assert one.rule is not None
     if one.kind == EXTREME:
         assert one.plains is not None
@@ -149,10 +181,11 @@ def _forward(marks: Marks, one: Instruction, arena: Array) -> Any:
     return marks.rule(one.rule, [*xs, *parameters])
 
 
-def _added(terms: Terms, one: Instruction, arena: Array) -> Array:
+def _added(marks: Marks, terms: Terms, one: Instruction, arena: Array) -> Array:
     """The sums of some terms, below 2⁶³."""
     each, *factors = [arena[column] for column in terms.columns]
-    for factor in factors:
+    each = marks.factor(each) if factors else each
+    for factor in map(marks.factor, factors):
         each = each * factor
         each = (each & PRIME) + (each >> 31)  # the same number, below 2³²
     found: Array

@@ -349,20 +349,26 @@ class MachineLoop:
             t = np.arange(first_step + 1, first_step + count + 1)
             with np.errstate(over="ignore"):
                 rates[:, 0], rates[:, 6] = lr / (1 - beta1**t), 1 / (1 - beta2**t)
-        rates[:, step_code.LEAST] = self._least(np.abs(rates[:, 0]))
+        self._limit_moments(rates)
         return rates
 
-    def _least(self, rates: Array) -> Array:
-        """Below which moments are as good as 0, for steps with these rates; 0 where none are.
+    def _limit_moments(self, rates: Array) -> None:
+        """Write into the rates of steps below which moments are as good as 0; 0 where none are.
 
-        It is the least number that has all its bits. Divided by ``eps`` and times the rate it is
-        still far too small to move a parameter, and its root too small to change ``eps``.
+        A first moment is, beside its parameter, where it moves that by far less than its last bit,
+        now and later: unless the parameter decays faster than the moment. Beside a parameter that
+        is almost 0 every one counts. A second moment is where its root is too small to change
+        ``eps``.
         """
         assert self._samples.machine is not None
         optimiser, dtype = self._optimiser, self._samples.machine.dtype
-        if isinstance(optimiser, optim.Adam) and not optimiser.eps > step_code.LEAST_EPS[dtype]:
-            return np.zeros(len(rates))
-        return np.where(rates < MOST_RATE, np.finfo(dtype).tiny, 0.0)
+        shows = (np.abs(rates[:, 0]) >= MOST_RATE) | (rates[:, 2] < rates[:, 1])
+        if isinstance(optimiser, optim.Adam):
+            least = optimiser.eps * (1 - optimiser.betas[1]) ** 0.5
+            shows |= least <= step_code.LEAST_EPS[dtype]
+        numbers = np.finfo(dtype)
+        rates[:, step_code.LEAST] = np.where(shows, 0.0, numbers.tiny / numbers.eps)
+        rates[:, step_code.LEAST_SQUARE] = np.where(shows, 0.0, numbers.tiny)
 
 
 class Pace:

@@ -54,11 +54,12 @@ CODE = (
     ),
 )
 AHEAD = 8  # addresses that are written at a time, maybe after the last
-RATES = 10  # numbers of each step that its update reads
-CLIP, LEAST = 8, 9  # which of them are the limit of the norm, and that of moments
+RATES = 11  # numbers of each step that its update reads
+CLIP, LEAST, LEAST_SQUARE = 8, 9, 10  # which are the limit of the norm, and those of moments
 #: The squares of gradients of a smaller norm would underflow: such a limit is left to Python.
 LEAST_CLIP = {"float64": 1e-100, "float32": 1e-12}
-#: a smaller ``eps`` of Adam would be changed by roots of numbers that do not have all their bits
+#: a smaller ``eps`` of Adam, times the root of what a new square counts, would be changed by roots
+#: of numbers that do not have all their bits
 LEAST_EPS = {"float64": 1e-100, "float32": 1e-11}
 PARTS = 8  # at most, of the groups of a step: each is added up by itself
 SMALL = 1 << 14  # parameters of a small model, whose samples take little more than a part does
@@ -521,8 +522,9 @@ def update(kind: str, count: int, dtype: str, clipped: bool = False) -> jit.Libr
     """The update of ``count`` parameters: a function "update" in machine code.
 
     It updates a stretch of them, from one vector to another, so that threads can share it.
-    Moments below the least of the rates become 0: what is left of a gradient that has long been 0
-    would else end as a number so small that each operation on it takes a hundred times as long.
+    Moments below the limits among the rates, that of the first times the parameter, become 0: what
+    is left of a gradient that has long been 0 would else end as a number so small that each
+    operation on it takes a hundred times as long.
     ``clipped``: by a gradient whose norm is at most that of the rates.
     """
     rule: Any
@@ -564,10 +566,11 @@ def update(kind: str, count: int, dtype: str, clipped: bool = False) -> jit.Libr
     def one(terms: Any, load: Any, store: Any) -> None:
         p, g, *before = (load(name, terms) for name in ("%P", "%Q", *moments))
         g = g if scale is None else g * scale
+        limits = abs(p) * rate(LEAST, width), rate(LEAST_SQUARE, width)
         p, moved = rule(p, g, before, lambda k: rate(k, width))
         store("%P", terms, p)
-        for name, moment in zip(moments, moved, strict=True):
-            store(name, terms, (abs(moment) < rate(LEAST, width)).choose(0.0, moment))
+        for name, moment, limit in zip(moments, moved, limits[:moment_count], strict=True):
+            store(name, terms, (abs(moment) < limit).choose(0.0, moment))
 
     def square(terms: Any, load: Any, store: Any) -> None:
         g = load("%Q", terms)
