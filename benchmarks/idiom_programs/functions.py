@@ -466,6 +466,26 @@ def tokens_numpy_bincount(p, ts, k):
     return (counts * p * p).sum()
 
 
+@tokens.spelling(adapt=lambda p, ts, k: (p, np.array(ts, np.int32), k))
+def tokens_int32(p, ts, k):
+    return sum(p[t] ** 2 for t in ts) * p[k]
+
+
+@tokens.spelling(adapt=lambda p, ts, k: (p, np.array(ts, np.uint8), k))
+def tokens_pixels(p, ts, k):
+    return sum(p[k] * x for x in ts / 7.0) ** 2
+
+
+@tokens.spelling(adapt=lambda p, ts, k: (p, np.isin(np.arange(8), ts), k))
+def tokens_mask_times(p, mask, k):
+    return (p * mask * p).sum() * p[k]
+
+
+@tokens.spelling(adapt=lambda p, ts, k: (p, np.isin(np.arange(8), ts), k))
+def tokens_mask_in_branches(p, mask, k):
+    return sum(w * w for w, kept in zip(p, mask) if kept) * p[k]
+
+
 @tokens.spelling(adapt=lambda p, ts, k: (p, np.array(ts), k))
 def tokens_boolean_mask(p, ts, k):
     mask = np.isin(np.arange(8), ts)

@@ -102,6 +102,11 @@ class Number(Node):
 
 
 FLOAT, INT, VALUE = Number("float"), Number("int"), Number("value")
+#: of arrays of truths, and of integers that wrap around elsewhere than those of 64 bits with a sign
+NARROW = {
+    np.dtype(name): Number(name)
+    for name in ("bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64")
+}
 
 
 @node
@@ -109,7 +114,7 @@ class Numbers(Node):
     """An array; one of integers counts as holding floats: as an argument it becomes lists."""
 
     shape: Shape
-    kind: Number  #: FLOAT or INT
+    kind: Number  #: FLOAT, INT or one of NARROW, which are integers too
 
     def _has_floats(self) -> bool:
         return True
@@ -357,7 +362,8 @@ class Flat:
     labels: list[tuple[int, str]] = field(default_factory=list)  # of Values taken for floats
     narrow: list[tuple[int, str]] = field(default_factory=list)  # what are no doubles in order
     opaque: str | None = None  # the type of an object that nobody looks into
-    #: strings are integers, one for each character, and so are bools; else they are static
+    #: strings are integers, one for each character, and so are bools and the items of arrays that
+    #: are NARROW; else they are static
     traces_text: bool = False
     _place: dict[int, int] = field(default_factory=dict)  # of each Value
     _containers: dict[int, int] = field(default_factory=dict)  # by id: how many came before
@@ -535,8 +541,11 @@ class Flat:
                 self.narrow.append((self._count, f"{STRIDES} {x.strides}"))
             self._count_container(x, floats_only)
         if not floats_only and (x.dtype.kind in "bu" or (x.dtype.kind == "i" and x.itemsize < 8)):
-            # A mask, or integers that wrap around soon: a recording is for these only.
-            return Static(np.ndarray, (x.dtype.str, x.shape, x.tobytes()))
+            kind = NARROW.get(x.dtype)
+            if not self.traces_text or kind is None or not x.size or _is_large(x):
+                return Static(np.ndarray, (x.dtype.str, x.shape, x.tobytes()))
+            self.ints.extend(x.astype(np.int64).ravel().tolist())
+            return _numbers(x.shape, kind)
         if x.dtype.kind == "i" and not floats_only:
             self.ints.extend(x.ravel().tolist())
             return _numbers(x.shape, INT)
@@ -556,6 +565,11 @@ def _exactly(key: Any) -> Any:
         return kind, tuple(map(_exactly, key))
     is_plain = kind in (str, int, bool, bytes) or isinstance(key, enum.Enum)
     return kind if is_plain else (kind, repr(key))  # zeros of two signs, time zones, units
+
+
+def _is_large(array: Array) -> bool:
+    """Whether an integer in it has no place among those of 64 bits with a sign."""
+    return array.dtype == np.uint64 and bool((array >> 63).any())
 
 
 def _is_in_order(array: Array) -> bool:

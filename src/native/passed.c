@@ -13,11 +13,12 @@
  * address of what never changes; after RECORD the address of its type, and how many fields; after NAMESPACE
  * what comes after DICT; after DEQUE its greatest length, or -1, and how many items; after INSTANCE the address of
  * its type, and DICT; after TEXT, whose characters are integers, how many of them; TRUTH is a bool that is an
- * integer. */
+ * integer; after NARROW, an array of others than 64-bit integers, numpy's letter for their kind, how many bytes
+ * one has, and what comes after INTS. */
 enum {
     FLOAT_WORD = 1, INT_WORD, ARRAY_WORD, FLOATS_WORD, INTS_WORD, LIST_WORD, TUPLE_WORD, DICT_WORD,
     NUMPY_WORD, STATIC_WORD, RECORD_WORD, NAMESPACE_WORD, DEQUE_WORD, INSTANCE_WORD, TEXT_WORD,
-    TRUTH_WORD
+    TRUTH_WORD, NARROW_WORD
 };
 
 #define DEEPEST 40
@@ -141,14 +142,51 @@ static int put_integers(Look *w, const Py_buffer *view) {
     return 1;
 }
 
-/* An array that is not in the first argument: its shape is part of the signature. Integers of fewer
- * bits wrap around soon; a recording holds for such an array only, and that is not seen here. */
+static int64_t narrow_at(const Py_buffer *view, int is_signed, Py_ssize_t k) {
+    switch (view->itemsize) {
+    case 1: return is_signed ? ((const int8_t *)view->buf)[k] : ((const uint8_t *)view->buf)[k];
+    case 2: return is_signed ? ((const int16_t *)view->buf)[k] : ((const uint16_t *)view->buf)[k];
+    case 4: return is_signed ? (int64_t)((const int32_t *)view->buf)[k] : ((const uint32_t *)view->buf)[k];
+    default: return ((const int64_t *)view->buf)[k]; /* negative where it is beyond */
+    }
+}
+
+/* Truths, or integers that wrap around elsewhere than those of 64 bits with a sign, where they are traced. */
+static int put_narrow(Look *w, const Py_buffer *view) {
+    char format = view->format[0];
+    int is_signed = strchr("bhil", format) != NULL;
+    if (!w->traces_text || strchr("?bhilBHILQ", format) == NULL || view->itemsize > (Py_ssize_t)sizeof(int64_t)) {
+        return 0;
+    }
+    Buffer *to = &w->to->integers;
+    Py_ssize_t count = view->len / view->itemsize;
+    size_t size = (size_t)count * sizeof(int64_t);
+    if (to->size + size > to->capacity && grow(to, size) < 0) {
+        return -1;
+    }
+    int64_t *row = (int64_t *)(to->bytes + to->size);
+    for (Py_ssize_t k = 0; k < count; k++) {
+        row[k] = narrow_at(view, is_signed, k);
+        if (row[k] < 0 && !is_signed) {
+            return 0;
+        }
+    }
+    to->size += size;
+    int answer = put_words(w, NARROW_WORD, format == '?' ? 'b' : is_signed ? 'i' : 'u');
+    answer = answer > 0 ? put_word(w, view->itemsize) : answer;
+    return answer > 0 ? put_word(w, view->ndim) : answer;
+}
+
+/* An array that is not in the first argument: its shape is part of the signature. Where integers of few bits are
+ * not traced, a recording holds for such an array only, and that is not seen here. */
 static int look_at_data(Look *w, PyObject *array, const Py_buffer *view) {
     int answer = 0;
     if (view->format[0] == 'd' && view->itemsize == sizeof(double)) { /* others round in their own way */
         answer = put_array(w, array) < 0 ? -1 : put_words(w, FLOATS_WORD, view->ndim);
     } else if (strchr("lq", view->format[0]) != NULL && view->itemsize == sizeof(int64_t)) {
         answer = put_integers(w, view) < 0 ? -1 : put_words(w, INTS_WORD, view->ndim);
+    } else {
+        answer = put_narrow(w, view);
     }
     for (int j = 0; j < view->ndim && answer > 0; j++) {
         answer = put_word(w, view->shape[j]);

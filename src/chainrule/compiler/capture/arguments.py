@@ -212,8 +212,8 @@ def flatten_call(
 ) -> Call:
     """The arguments of one call; ``differentiate``: by the first of them.
 
-    ``texts``: the arguments whose strings are integers, one for each character, and bools too;
-    those of others are static.
+    ``texts``: the arguments whose strings are integers, one for each character, and so are bools
+    and the items of arrays of these and of integers of few bits; those of others are static.
     """
     call = Call(arguments=arguments, keywords=keywords, texts=texts)
     structures: list[Node] = []
@@ -455,9 +455,10 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
             arrays.append((static, _looks(static)))
             containers.append(static)
             return static
-        if node.kind is INT:
+        if node.kind is not FLOAT:
+            kind = np.int64 if node.kind is INT else original.dtype.type
             return array(
-                [makers.integer(i, np.int64) for i in original.ravel().tolist()], original, True
+                [makers.integer(i, kind) for i in original.ravel().tolist()], original, True
             )
         made.append(None)
         row = next(numbers)

@@ -9,6 +9,7 @@ with the numbers themselves, which become static. Everything else ends the recor
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ from chainrule.compiler.capture.standins import (
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
 from chainrule.core.backend import Value, modes, nonfinite
-from chainrule.trees import map_leaves
+from chainrule.trees import NARROW, map_leaves
 
 _TYPE_OF, _SET = np.ndarray.dtype.__get__, np.ndarray.__setattr__
 _FLOAT64 = np.dtype(np.float64)
@@ -62,13 +63,15 @@ class DataArray(np.ndarray[Any, Any]):
                 given.append(x)
             if _is_number(x):
                 kinds.append(_kind_of(x))
+        if func in numpys.METHODS and args and _is_narrow(args[0]):
+            return getattr(args[0], func.__name__)(*args[1:], **kwargs)
         kinds = [kind for kind in kinds if kind != np.bool_]  # of a condition
         before = [items_of(x) for x in given]
         exact = all(kind in numpys.EXACT or not isinstance(kind, np.dtype) for kind in kinds)
         if object in kinds:
             if func not in numpys.BESIDE_VALUES:
                 refuse(f"np.{func.__name__} of data and Values")
-            found = func(*map_leaves(_memory, args), **map_leaves(_memory, kwargs))
+            found = func(*map_leaves(_as_objects, args), **map_leaves(_as_objects, kwargs))
         elif func in numpys.VIEWS or (func in numpys.RECORDED and exact):
             found = super().__array_function__(func, types, args, kwargs)
         elif func in numpys.STATIC or func in numpys.RECORDED:
@@ -141,10 +144,12 @@ class DataArray(np.ndarray[Any, Any]):
         return self.copy("K")  # stand-ins do not change
 
     def astype(self, dtype: Any, *rest: Any, **keywords: Any) -> Any:
-        """Between floats and integers of 64 bits it is recorded; anything else is static."""
+        """To floats and integers of 64 bits it is recorded where it keeps the numbers."""
         kind, copy = np.dtype(dtype), keywords.pop("copy", True)
         if not rest and not keywords and kind == self._claimed:
             return self.copy("K") if copy else self
+        if not rest and not keywords and kind in numpys.EXACT and _is_narrow(self):
+            return as_data(self, kind)
         integral = kind == np.int64 and self._claimed != np.int64
         if rest or keywords or not {kind, self._claimed} <= numpys.EXACT or integral:
             return _static(np.ndarray.astype, (self, kind, *rest), keywords)
@@ -164,6 +169,8 @@ class DataArray(np.ndarray[Any, Any]):
     def mean(self, axis: Any = None, *rest: Any, **keywords: Any) -> Any:
         """As numpy does it: the sum, divided."""
         keywords = {name: x for name, x in keywords.items() if x is not None}
+        if not rest and not keywords and _is_narrow(self):
+            return as_data(self, _DOUBLE).mean(axis)
         if rest or keywords or self._claimed != np.float64:
             return _static(np.ndarray.mean, (self, axis, *rest), keywords)
         total = self.sum(axis=axis)
@@ -238,6 +245,17 @@ def _memory(x: Any) -> Any:
     return np.ndarray.view(x, np.ndarray) if isinstance(x, DataArray) else x
 
 
+def _is_narrow(x: Any) -> bool:
+    """Whether this is an array of traced truths, or of integers of few bits."""
+    is_one = isinstance(x, DataArray) and x._claimed in NARROW
+    return is_one and all(type(item) is Traced for item in items_of(x))
+
+
+def _as_objects(x: Any) -> Any:
+    """An array beside objects: of truths and narrow integers numpy makes Python's numbers."""
+    return _memory(_each(_pythons, x) if _is_narrow(x) else x)
+
+
 def _unread(x: Any) -> Any:
     """An array of the same shape and type, for functions that read no number."""
     return np.empty_like(_memory(x), x._claimed) if isinstance(x, DataArray) else x
@@ -251,6 +269,8 @@ def _each(function: Callable[[Any], Any], array: Any) -> Any:
 
 def _pythons(x: Any) -> Any:
     """A number of numpy's, or a stand-in for one, as Python's."""
+    if type(x) is Traced and x.__class__ is np.bool_:
+        return Traced(x._recorder, x.node)
     if type(x) in (Traced, Whole, Detached):
         return x.as_kind(float if type(x) is Detached else int)
     return x.item() if isinstance(x, np.generic) else x
@@ -326,12 +346,12 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
         found = _outer(ufunc, *inputs)
         if found is not None:
             return found
-    inputs = _as_numbers_beside(ufunc, method, inputs)
+    inputs = _widened(ufunc, method, _as_numbers_beside(ufunc, method, inputs), keywords)
     kinds = [_kind_of(x) for x in inputs]
     if outs and (object in kinds or len(keywords["out"]) > 1):
         refuse(f"np.{ufunc.__name__} with out")
     if object in kinds:
-        return _on_objects(ufunc, method, inputs, keywords)
+        return _on_objects(ufunc, method, [_as_objects(x) for x in inputs], keywords)
     if method == "__call__" and not keywords:
         joined = _joined(ufunc, inputs)
         if joined is not None:
@@ -359,7 +379,8 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
     return as_data(found, result) if isinstance(found, np.ndarray) else _as_kind(found, result)
 
 
-_BOOL, _DOUBLE = np.dtype(bool), np.dtype(np.float64)
+_BOOL, _INT, _DOUBLE = np.dtype(bool), np.dtype(np.int64), np.dtype(np.float64)
+_NARROW_TYPES = frozenset(dtype.type for dtype in NARROW)
 _TRUTHS_AS_NUMBERS = frozenset((np.add, np.subtract, np.multiply, np.divide))
 
 
@@ -383,6 +404,8 @@ _JOINING: dict[np.ufunc, str] = {
     for kind in ("bitwise", "logical")
     for name in ("and", "or", "xor")
 }
+_OPPOSITES = frozenset((np.invert, np.logical_not))  # themselves, as below
+_OF_TRACED = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
 
 
 def _joined(ufunc: np.ufunc, inputs: Any) -> DataArray | None:
@@ -391,14 +414,16 @@ def _joined(ufunc: np.ufunc, inputs: Any) -> DataArray | None:
         isinstance(x, DataArray) and x._claimed == _BOOL and x.ndim and x.size for x in inputs
     ):
         return None
-    if any(type(x) is not Condition for array in inputs for x in items_of(array)):
+    sorts = {type(x) for array in inputs for x in items_of(array)}
+    if sorts != {Condition} and sorts != {Traced}:
         return None
-    if ufunc in (np.invert, np.logical_not):
-        return data_array([x.opposite() for x in items_of(inputs[0])], inputs[0].shape, _BOOL)
+    if ufunc in _OPPOSITES:
+        return data_array([~x for x in items_of(inputs[0])], inputs[0].shape, _BOOL)
     name = _JOINING.get(ufunc)
     if name is None:
         return None
-    found = np.frompyfunc(lambda a, b: a.joined(name, b), 2, 1)(*map(_memory, inputs))
+    of_two = _OF_TRACED[name] if sorts == {Traced} else lambda a, b: a.joined(name, b)
+    found = np.frompyfunc(of_two, 2, 1)(*map(_memory, inputs))
     return data_array(found.ravel().tolist(), found.shape, _BOOL)
 
 
@@ -422,6 +447,41 @@ def _truths_as_numbers(array: DataArray) -> DataArray:
         x.number() if type(x) in (Traced, Condition) else np.float64(x) for x in items_of(array)
     ]
     return data_array(items, array.shape, _DOUBLE)
+
+
+_SUMMED = frozenset("bi")  # kinds of items that numpy adds up as integers of 64 bits
+
+
+def _widened(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) -> Any:
+    """Narrow operands as those of 64 bits where numpy computes with such, or only compares."""
+    kinds = [_kind_of(x) for x in inputs]
+    if object in kinds or not any(map(_is_narrow, inputs)):
+        return inputs
+    if method == "reduce":
+        sums = ufunc in _SUMS and keywords.get("dtype") is None and keywords.get("out") is None
+        return [as_data(inputs[0], _INT)] if sums and kinds[0].kind in _SUMMED else inputs
+    if method != "__call__" or keywords:
+        return inputs
+    try:
+        wanted = ufunc.resolve_dtypes((*kinds, *[None] * ufunc.nout))[: ufunc.nin]
+    except TypeError:
+        return inputs
+    if ufunc in numpys.COMPARISONS and not {kind.kind for kind in wanted} - set("biu"):
+        same = wanted[0] == wanted[1]  # without a sign, beside others: perhaps beyond 64 bits
+        wanted = (_INT, _INT) if same else wanted
+    if not set(wanted) <= numpys.EXACT:
+        return inputs
+    return [_as_wide(x, kind) for x, kind in zip(inputs, wanted, strict=True)]
+
+
+def _as_wide(x: Any, kind: np.dtype[Any]) -> Any:
+    """An operand as one of this type, if it is of fewer bits."""
+    if _is_narrow(x):
+        return as_data(x, kind)
+    is_numpys = isinstance(x, np.ndarray | np.generic) and not isinstance(x, DataArray)
+    if is_numpys and x.dtype in NARROW:
+        return x.astype(kind)
+    return _as_kind(x, kind) if type(x) is Traced and x.__class__ in _NARROW_TYPES else x
 
 
 def _outer(ufunc: np.ufunc, a: Any, b: Any) -> Any:

@@ -66,6 +66,9 @@ STATIC = (
 #: with Values beside the data: the function works on the items, as in eager mode
 BESIDE_VALUES = RECORDED | _functions(np, "tensordot kron cross convolve correlate")
 
+#: methods of arrays too, where these have narrow integers or truths
+METHODS = frozenset((np.sum, np.mean))
+
 #: attributes of an array that are recorded: arithmetic by functions that ask ``__array_ufunc__``,
 #: items, and what ``DataArray`` has of its own
 RECORDED_ATTRIBUTES = frozenset(

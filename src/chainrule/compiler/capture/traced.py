@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +19,13 @@ from chainrule.compiler.capture.integers import (
     COMPARISONS,
     EXACT,
     METHODS,
+    STEPS,
 )
 from chainrule.compiler.capture.operators import BINARY
 from chainrule.compiler.capture.standins import Condition, Detached, StandIn, plain
 from chainrule.core import errors, ops
 from chainrule.core.backend import Value
+from chainrule.trees import NARROW
 
 if TYPE_CHECKING:
     from chainrule.compiler.capture.recorder import Recorder
@@ -93,6 +95,8 @@ class Traced(StandIn):
         return self.step("abs")
 
     def __invert__(self) -> Any:
+        if self.__class__ is np.bool_:
+            return self.step("xor", True)
         return self.step("invert")
 
     def __truediv__(self, other: Any) -> Any:
@@ -174,6 +178,8 @@ _PYTHONS = (int, bool)
 _EXACT_BITS = EXACT.bit_length() - 1
 _BOOLS = (bool, np.bool_)
 _INTEGERS = frozenset((int, bool, np.int64, np.bool_))
+#: numpy's integers of fewer bits, or without a sign
+_NARROW = frozenset(dtype.type for dtype in NARROW) - _INTEGERS
 _LOGICAL = frozenset(("and_", "or_", "xor"))
 _DIVISIONS = frozenset(("floordiv", "mod"))  # by zero, numpy's give 0 and a warning
 _WRAPPING = frozenset(("lshift", "rshift", "pow", "invert"))  # differ from Python's for numpy's
@@ -190,6 +196,8 @@ def _step(name: str, *operands: Any) -> Any:
     if any((x.kind if type(x) is Traced else type(x)) not in _PYTHONS for x in operands):
         operands = tuple([x.plain() if type(x) is Condition else x for x in operands])
         kinds = [x.__class__ for x in operands]
+        if any(kind in _NARROW for kind in kinds):
+            return _narrow_step(name, operands, kinds)
         if not all(kind in _INTEGERS for kind in kinds):
             return NotImplemented
         if all(kind in _PYTHONS for kind in kinds):
@@ -201,13 +209,51 @@ def _step(name: str, *operands: Any) -> Any:
         by_zero = name in _DIVISIONS and not getattr(operands[1], "value", operands[1])
         if result is type(None) or name in _WRAPPING or beyond or by_zero:
             return getattr(operator, name)(*map(plain, operands))
+    return _recorded(name, operands, int if name == "bool" else result)
+
+
+def _recorded(name: str, operands: Sequence[Any], kind: type) -> Traced:
+    """The step on these integers."""
     recorder = next(x._recorder for x in operands if type(x) is Traced)
     integers = recorder.integers
     nodes = [
         x.node if type(x) is Traced else integers.constant(x if type(x) is bool else int(x))
         for x in operands
     ]
-    return _made(recorder, integers.step(name, *nodes), int if name == "bool" else result)
+    return _made(recorder, integers.step(name, *nodes), kind)
+
+
+def _narrow_step(name: str, operands: Sequence[Any], kinds: Sequence[type]) -> Any:
+    """A step on integers of which some wrap around elsewhere than np.int64: a guard says that they
+    do not. Where they do, it is done with the numbers.
+    """
+    if not all(kind in _INTEGERS or kind in _NARROW for kind in kinds):
+        return NotImplemented
+    if name == "bool":
+        return _recorded(name, operands, int)
+    numpys = [np.dtype(kind) for kind in kinds if kind not in _PYTHONS]
+    joined = np.result_type(*numpys)
+    if joined.kind in "iu" and name in COMPARISONS:
+        return _recorded(name, operands, np.bool_)
+    by_zero = name in _DIVISIONS and not getattr(operands[1], "value", operands[1])
+    if joined.kind in "iu" and name not in _WRAPPING and not by_zero:
+        values = [int(x.value) if type(x) is Traced else int(x) for x in operands]
+        pythons = [k for k, kind in enumerate(kinds) if kind is int]  # numpy refuses larger ones
+        ends = np.iinfo(joined)
+        held = [*[values[k] for k in pythons], STEPS[name](*values)]
+        if all(ends.min <= x <= ends.max for x in held):
+            made = _recorded(name, operands, joined.type)
+            for x in (*[operands[k] for k in pythons], made):
+                _guard_range(x, int(ends.min), int(ends.max))
+            return made
+    return getattr(operator, name)(*map(plain, operands))
+
+
+def _guard_range(x: Any, low: int, high: int) -> None:
+    """Let the recording hold only while an integer is between two others."""
+    if type(x) is Traced:
+        for side, end in (("ge", low), ("le", high)):
+            _recorded(side, (x, end), int).__bool__()
 
 
 def _power(base: Any, exponent: Any) -> Any:

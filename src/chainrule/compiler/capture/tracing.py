@@ -298,14 +298,18 @@ def _trace(
     slots = iter(range(len(call.ints)))
 
     def integer(_: int, kind: type) -> Traced:
-        return Traced(recorder, next(slots), kind)
+        node = next(slots)
+        return Traced(recorder, as_truth(node) if kind is np.bool_ else node, kind)
 
     def text(x: str) -> TracedText:
         recorder.texts = True
         return TracedText(recorder, tuple([next(slots) for _ in x]))
 
+    def as_truth(node: int) -> int:
+        return recorder.integers.step("bool", node)
+
     def truth(_: bool) -> Traced:
-        return Traced(recorder, recorder.integers.step("bool", next(slots)))
+        return Traced(recorder, as_truth(next(slots)))
 
     makers = Makers(value, number, integer, values=values, numbers=numbers, text=text, truth=truth)
     rebuilt = rebuild(call, makers)

@@ -20,6 +20,7 @@ from typing import Any
 from chainrule.compiler.capture.captured import CapturedState, Method
 from chainrule.core.backend import Value
 from chainrule.trees import (
+    FLOAT,
     INT,
     Branch,
     Dict,
@@ -109,7 +110,7 @@ def _leaves(structure: Node, name: str, path: str) -> list[Named]:
         case Number():
             return [Named(name, (), structure is INT, path)]
         case Numbers(shape, kind):
-            return [Named(name, shape, kind is INT, path)]
+            return [Named(name, shape, kind is not FLOAT, path)]
         case Text(length):
             return [Named(name, (length,), True, path)]
         case Truth():

@@ -21,12 +21,14 @@ from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.machine import Fit
 from chainrule.trees import (
+    FLOAT,
     INT,
     TRUTH,
     Branch,
     Floats,
     List,
     Node,
+    Number,
     Numbers,
     Text,
     Tuple,
@@ -42,6 +44,7 @@ class Integers(Node):
     """A list, tuple or array of integers, or a text, of any length."""
 
     kind: type[Node]
+    items: Number
 
     def __repr__(self) -> str:
         return f"{self.kind.__name__}(int...)"
@@ -51,16 +54,16 @@ def _shortened(structure: Node, runs: list[tuple[int, bool]]) -> Node:
     """The structure without the lengths of lists of integers, which go to ``runs``."""
     if isinstance(structure, (List, Tuple)) and set(structure.items) == {INT}:
         runs.append((len(structure.items), True))
-        return Integers(type(structure))
+        return Integers(type(structure), INT)
     if isinstance(structure, Branch):
         return structure.map(lambda part: _shortened(part, runs))
-    if isinstance(structure, Numbers) and structure.kind is INT:
+    if isinstance(structure, Numbers) and structure.kind is not FLOAT:
         is_list = len(structure.shape) == 1
         runs.append((math.prod(structure.shape), is_list))
-        return Integers(Numbers) if is_list else structure
+        return Integers(Numbers, structure.kind) if is_list else structure
     if isinstance(structure, Text):
         runs.append((structure.length, True))
-        return Integers(Text)
+        return Integers(Text, INT)
     if structure is INT or structure is TRUTH:
         runs.append((1, False))
     return structure
@@ -84,12 +87,12 @@ def resized(call: Call, ids: Sequence[Sequence[int]]) -> Call:
             return int(next(rows)[0])
         if structure is TRUTH:
             return bool(next(rows)[0])
-        if isinstance(structure, Numbers) and structure.kind is INT:
-            return np.array(next(rows), original.dtype).reshape(original.shape)
+        if isinstance(structure, Numbers) and structure.kind is not FLOAT:
+            return np.array(next(rows)).astype(original.dtype).reshape(original.shape)
         if not isinstance(structure, Integers):
             return original
         if structure.kind is Numbers:
-            return np.array(next(rows), original.dtype)
+            return np.array(next(rows)).astype(original.dtype)
         row = [int(i) for i in next(rows)]
         if structure.kind is Text:
             return "".join(map(chr, row))

@@ -64,7 +64,7 @@ def outline(structure: Node, only_integers: bool = False) -> Node:
                 return Several(List, shape, 1)
         return structure.map(made.__getitem__)
     if isinstance(structure, Numbers) and structure.shape:
-        stays = only_integers and structure.kind is not INT
+        stays = only_integers and structure.kind is FLOAT
         return structure if stays else Several(Numbers, structure.kind, len(structure.shape))
     return Several(Text, INT, 1) if isinstance(structure, Text) else structure
 
@@ -333,7 +333,7 @@ class _Walk:
             if any(a > b for a, b in zip(shape, long.shape, strict=True)):
                 raise _IsLonger
             mine = every[tuple([slice(n) for n in shape])].ravel()
-            if long.kind is INT:
+            if long.kind is not FLOAT:
                 self._add_integers(short, mine, every.size)
             else:
                 self._add_array(short, mine, every.size)
@@ -421,4 +421,4 @@ def _add_births(
             if each is not None and born < 0:
                 along = [-1 if k == axis else 1 for k in range(len(structure.shape))]
                 steps = np.maximum(steps, (np.arange(length) // each).reshape(along))
-        (integers if structure.kind is INT else floats).append(steps.ravel())
+        (floats if structure.kind is FLOAT else integers).append(steps.ravel())

@@ -20,6 +20,7 @@ import numpy as np
 from chainrule.compiler.capture.objects import has_identity, is_itself
 from chainrule.trees import (
     FLOAT,
+    INT,
     TRUTH,
     VALUE,
     Branch,
@@ -41,7 +42,7 @@ from chainrule.trees import (
 
 # The words of a signature, as in src/native/passed.c.
 _FLOAT, _INT, _ARRAY, _FLOATS, _INTS, _LIST, _TUPLE, _DICT, _NUMPY, _STATIC = range(1, 11)
-_RECORD, _NAMESPACE, _DEQUE, _INSTANCE, _TEXT, _TRUTH = range(11, 17)
+_RECORD, _NAMESPACE, _DEQUE, _INSTANCE, _TEXT, _TRUTH, _NARROW = range(11, 18)
 _SINGLE = {False: 0, True: 1, None: 2}
 BUILT = (Record, NamedTuple)  # what a first argument may be beside lists and the like
 _KINDS: dict[type[Node], int] = {List: _LIST, Tuple: _TUPLE, Dict: _DICT}
@@ -199,5 +200,10 @@ class _Writer:
             self.shapes.append(node.shape)
         if first:
             self.put(_ARRAY)
+            return
+        if node.kind is FLOAT or node.kind is INT:
+            self.put(_FLOATS if node.kind is FLOAT else _INTS)
         else:
-            self.put(_FLOATS if node.kind is FLOAT else _INTS, len(node.shape), *node.shape)
+            dtype = np.dtype(node.kind.kind)
+            self.put(_NARROW, ord(dtype.kind), dtype.itemsize)
+        self.put(len(node.shape), *node.shape)

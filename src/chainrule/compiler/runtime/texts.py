@@ -1,11 +1,12 @@
 """Which arguments of a function have texts or truths that vary, so that recordings trace them.
 
 In: calls that no recording serves. Out: the arguments, by place or keyword, whose strings are
-integers from now on, one for each character, and whose bools are integers too: all that is said
-of texts here holds for them as well. At first every text is part of the structure of a
-call, as few texts (a mode, a name) mean few recordings. Where an argument has had several in calls
-that are otherwise alike, its texts are traced; and where recordings hold for one text all the same,
-or the function cannot be recorded so, they are part of the structure again, for good.
+integers from now on, one for each character, and whose bools are integers too, as are the items of
+arrays of bools and of integers of few bits: all that is said of texts here holds for them as well.
+At first every text is part of the structure of a call, as few texts (a mode, a name) mean few
+recordings. Where an argument has had several in calls that are otherwise alike, its texts are
+traced; and where recordings hold for one text all the same, or the function cannot be recorded so,
+they are part of the structure again, for good.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from chainrule.compiler.capture.arguments import Call, Texts
 from chainrule.compiler.capture.integers import IntegerProgram
 from chainrule.compiler.runtime.variants import Variant
-from chainrule.trees import INT, LONGEST_TEXT, Branch, Node, Numbers, Static, Text, Truth
+from chainrule.trees import FLOAT, INT, LONGEST_TEXT, Branch, Node, Numbers, Static, Text, Truth
 
 FEW = 3  # texts of an argument that are part of the structure
 MOST_ARGUMENTS = 64  # as in src/native/passed.c
@@ -79,7 +82,8 @@ def _parts(call: Call) -> Iterator[tuple[int | str, Node]]:
 def _is_text(node: Node) -> bool:
     if not isinstance(node, Static):
         return False
-    return node.type is bool or (node.type is str and 0 < len(node.value) <= LONGEST_TEXT)
+    is_text = node.type is str and 0 < len(node.value) <= LONGEST_TEXT
+    return is_text or node.type is bool or node.type is np.ndarray
 
 
 def _holds_text(node: Node) -> bool:
@@ -91,7 +95,12 @@ def _holds_text(node: Node) -> bool:
 def _without_texts(node: Node) -> Node:
     if isinstance(node, Branch):
         return node.map(_without_texts)
-    return _ANY if _is_text(node) or isinstance(node, Text | Truth) else node
+    return _ANY if _is_text(node) or isinstance(node, Text | Truth) or _is_narrow(node) else node
+
+
+def _is_narrow(node: Node) -> bool:
+    """Whether this is an array of bools or of integers of few bits that are traced."""
+    return isinstance(node, Numbers) and node.kind is not FLOAT and node.kind is not INT
 
 
 def traced_in(call: Call) -> Texts:
@@ -121,8 +130,9 @@ def _slots(node: Node, at: int) -> tuple[list[int], int]:
         return list(range(at, at + node.length)), at + node.length
     if isinstance(node, Truth):
         return [at], at + 1
-    if isinstance(node, Numbers) and node.kind is INT:
-        return [], at + math.prod(node.shape)
+    if isinstance(node, Numbers) and node.kind is not FLOAT:
+        end = at + math.prod(node.shape)
+        return list(range(at, end)) if _is_narrow(node) else [], end
     return [], at + (node is INT)
 
 

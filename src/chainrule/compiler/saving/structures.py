@@ -25,6 +25,7 @@ from chainrule.compiler.saving.plain import SaveError, encode
 from chainrule.trees import (
     FLOAT,
     INT,
+    NARROW,
     VALUE,
     Again,
     Branch,
@@ -43,7 +44,9 @@ from chainrule.trees import (
     field_names,
 )
 
-_TEXT, _TRUTH = "text", "truth"
+_TEXT, _TRUTH, _ARRAY = "text", "truth", "array"
+_NARROW = frozenset(NARROW.values())
+_NARROW_WORDS = frozenset(number.kind for number in _NARROW)
 SHOWN = 200  # characters of an argument in a message
 
 
@@ -69,9 +72,9 @@ def layout_of(key: Any) -> Layout:
         for leaf in _leaves(part):
             size = math.prod(leaf.shape) if isinstance(leaf, Numbers) else 1
             kind = leaf.kind if isinstance(leaf, Numbers) else leaf
-            if isinstance(leaf, Text | Truth):
-                size, kind = leaf.length if isinstance(leaf, Text) else 1, INT
-            if kind is INT:
+            if isinstance(leaf, Text):
+                size = leaf.length
+            if kind is INT or isinstance(leaf, Text | Truth) or kind in _NARROW:
                 integers += size
             elif kind is FLOAT or kind is VALUE:
                 sizes.append(size)
@@ -90,7 +93,10 @@ def traced_texts(key: str) -> Texts:
 
 
 def _holds_text(x: Any) -> bool:
-    return isinstance(x, list) and (x[:1] in ([_TEXT], [_TRUTH]) or any(map(_holds_text, x)))
+    if not isinstance(x, list):
+        return False
+    is_text = x[:1] in ([_TEXT], [_TRUTH]) or (x[:1] == [_ARRAY] and x[-1] in _NARROW_WORDS)
+    return is_text or any(map(_holds_text, x))
 
 
 def passes_values(key: Any) -> bool:
@@ -112,7 +118,7 @@ def _node(node: Node) -> Any:
         case Number(kind):
             return kind
         case Numbers(shape, kind):
-            return ["array", list(shape), kind.kind]
+            return [_ARRAY, list(shape), kind.kind]
         case Static(kind, value):
             return ["static", kind.__qualname__, _static(kind, value)]
         case Text(length):
