@@ -284,7 +284,7 @@ def calls_section(names, quick):
     table(["", "call", "besides"], rows)
 
 
-STEPS, SIZES = (1, 16, 64), (2, 4, 8, 16, 64)
+STEPS, SIZES = (1, 4, 8, 16, 64), (2, 4, 8, 16, 64)
 PASSES = 40  # over all samples in one call of ``advance``
 
 
@@ -292,9 +292,11 @@ def batched_models(names):
     """A loss, parameters and samples each: the small models, and GPT with names as they come."""
     gpt_names = Train(TASKS[0], names)
     samples = gpt_names.samples[:256]
-    return train_peers.small_models() | {
-        "GPT, names, width 16": (loss_of(TASKS[0].config), gpt_names.params, samples)
-    }
+    return (
+        train_peers.small_models(8)
+        | train_peers.small_models(32)
+        | {"GPT, names, width 16": (loss_of(TASKS[0].config), gpt_names.params, samples)}
+    )
 
 
 def batch_turns(function, params, samples):

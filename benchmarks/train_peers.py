@@ -168,9 +168,9 @@ class HandWritten:
 # --- small models ---------------------------------------------------------------------------------
 
 
-def small_models():
+def small_models(hidden):
     """A loss, parameters and samples each: an RNN, a GRU and a network of two layers."""
-    rng, width, hidden = np.random.default_rng(0), 4, 8
+    rng, width = np.random.default_rng(0), 4
 
     def weights(*shape):
         return rng.normal(0, 0.4, shape)
@@ -204,9 +204,10 @@ def small_models():
     points = [(rng.normal(size=width), float(rng.normal())) for _ in range(256)]
     recurrent = {"w": weights(hidden, hidden), "u": weights(hidden), "v": weights(hidden)}
     gates = {name: weights(hidden, hidden + 1) for name in "zrw"} | {"v": weights(hidden)}
-    layers = {"w": weights(16, width), "b": weights(16), "v": weights(16)}
+    wide = 2 * hidden
+    layers = {"w": weights(wide, width), "b": weights(wide), "v": weights(wide)}
     return {
-        "RNN, 16 steps, width 8": (rnn, recurrent, series),
-        "GRU, 16 steps, width 8": (gru, gates, series),
-        "MLP, 4 inputs, width 16": (mlp, layers, points),
+        f"RNN, 16 steps, width {hidden}": (rnn, recurrent, series),
+        f"GRU, 16 steps, width {hidden}": (gru, gates, series),
+        f"MLP, 4 inputs, width {wide}": (mlp, layers, points),
     }

@@ -8,6 +8,7 @@ from test_map import close, lane_codes, leaves, rng, stacked
 
 import chainrule
 from chainrule import tanh
+from chainrule.compiler.mapping import blocks
 from chainrule.compiler.training import batches
 
 
@@ -115,6 +116,8 @@ def test_not_finite_data_give_what_single_calls_give():
 
 
 def test_threads_give_the_same_bits(monkeypatch):
+    monkeypatch.setattr(blocks, "WORK", 1000)
+
     def f(w, x):
         h = w * x
         for _ in range(60):

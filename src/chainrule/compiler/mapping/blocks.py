@@ -9,9 +9,7 @@ of threads. Machine code runs without the interpreter lock.
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,13 +20,14 @@ from chainrule.compiler.mapping.lane_code import Arenas, LaneCode
 from chainrule.compiler.mapping.loop_code import address
 from chainrule.compiler.mapping.stacks import Layout, Source
 from chainrule.compiler.runtime.machine import beyond
+from chainrule.compiler.workers import in_order
 from chainrule.trees import Array, Floats
 
 THREADS = "CHAINRULE_THREADS"  # in the environment: how many, where nobody says
 BLOCKS = 32  # so that all threads have work until the end
 MOST_SAMPLES = 1 << 14  # in a block: what is prepared for one takes a bounded amount of memory
 MOST_BYTES = 1 << 24  # likewise
-WORK = 1_000_000  # numbers that a block computes at least: some tenths of a millisecond
+WORK = 8_000_000  # numbers for a thread, and for a block, at least: about a millisecond
 
 Rows = range | Addresses
 NONE = np.zeros(0, np.int64)
@@ -139,15 +138,8 @@ class Blocks:
         """The blocks of these samples, in order."""
         self._size = size = self._block_size(len(rows))
         parts = [rows[at : at + size] for at in range(0, len(rows), size)]
-        threads = min(threads, len(parts))
-        if threads == 1:
-            yield from map(self._block, parts)
-            return
-        executor = ThreadPoolExecutor(threads, "chainrule.map")
-        try:
-            yield from _in_order(executor, self._block, parts, 4 * threads)
-        finally:
-            executor.shutdown(cancel_futures=True)
+        worth = max(1, len(rows) * self._code.work // WORK)
+        yield from in_order(self._block, parts, min(threads, len(parts), worth))
 
     def close(self) -> None:
         """Give back what threads computed in, for the next time."""
@@ -331,16 +323,3 @@ def _is_direct(array: Array) -> bool:
 
 def _as_rows(some: Array) -> Floats:
     return np.ascontiguousarray(some.reshape(len(some), -1), np.float64)
-
-
-def _in_order(
-    executor: ThreadPoolExecutor, work: Callable[[Rows], Block], parts: Sequence[Rows], most: int
-) -> Iterator[Block]:
-    """The results of work on some parts, in their order; at most so many wait to be read."""
-    waiting: deque[Future[Block]] = deque()
-    for part in parts:
-        if len(waiting) == most:
-            yield waiting.popleft().result()
-        waiting.append(executor.submit(work, part))
-    while waiting:
-        yield waiting.popleft().result()

@@ -7,7 +7,6 @@ In: a variant and the call it was built from. Out: nothing where they agree; els
 from __future__ import annotations
 
 import functools
-import threading
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from chainrule.compiler.runtime.results import (
     value_places,
 )
 from chainrule.compiler.runtime.variants import Binding, Path, Run, Variant
+from chainrule.compiler.workers import are_alone
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels, modes
 from chainrule.derivatives.transforms import differentiating
@@ -215,7 +215,7 @@ def carried(
     """
     inputs = eager.inputs
     twice = len(set(map(id, inputs))) < len(inputs)
-    others = eager.are_users and threading.active_count() > 1  # who must not see it
+    others = eager.are_users and not are_alone()  # who must not see it
     if kernels is None or twice or others:
         return None
     direction = np.random.default_rng(seed).uniform(-1.0, 1.0, len(inputs))

@@ -8,7 +8,7 @@ one length at a time, or of any length, whichever is the least work.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ import numpy.typing as npt
 from chainrule.compiler.codegen.walks import Walk
 from chainrule.compiler.lift.alignment import ITERATIONS
 from chainrule.compiler.lift.canonical import NotLiftable
-from chainrule.compiler.lift.program import Addresses, Program
+from chainrule.compiler.lift.graph import EXTREME, GATHER
+from chainrule.compiler.lift.program import Addresses, Instruction, Program
 from chainrule.compiler.runtime.machine import Fit, Kernel, MachineCode
 from chainrule.compiler.training.mixed import Mixed
 from chainrule.compiler.training.packing import PackedSamples
@@ -26,8 +27,20 @@ from chainrule.compiler.training.stretches import Stretches
 from chainrule.trees import Floats
 
 FEWEST = 4  # samples in a step for which it is worth filling lanes
-LANES = 1.2  # a vector of samples takes so much more than one along a sample: it has more memory
 
+# How many times as long something takes as one operation on a vector of one sample, which lies in
+# the cache nearby; fitted to measured steps of recurrent networks, perceptrons and transformers.
+LANES = 1.2  # an operation on a vector of samples: they have more memory
+FAR, NEAR = 1.1, 3 << 18  # times all that, where numbers and adjoints fill more than so many bytes
+ELEMENTARY = 12.0  # an elementary function, where others like it run meanwhile
+WAITING = 29.0  # and of one sample: few run at a time, and each step waits for the one before
+TURN, TURN_LANES = 10.0, 22.0  # what a walk waits for in each turn of a loop in time
+ONCE, ONCE_LANES = 3.5, 3.2  # a product whose gradient goes to memory, not to a register
+BY_LANE = 4.8  # a number that every lane has at another place
+SAMPLE, LANE = 100.0, 60.0  # what every sample takes besides, and every lane, even an empty one
+#: operations of the op table that take no longer than one on vectors
+QUICK = {"add", "mul", "detach", "where", "abs", "relu", "leaky_relu", "maximum", "minimum", "clip"}
+QUICK |= {"less", "less_equal", "equal"}
 
 #: from the fits of samples, in order, how many make a step, and the lanes, to groups
 Way = Callable[[Addresses, int, int], "Grouping"]
@@ -38,7 +51,7 @@ class Grouping:
     """Samples by groups: ``starts[s]`` is the first group of step s."""
 
     members: Addresses  # a row for each group, the longest first
-    counted: npt.NDArray[np.bool_]  # a lane left over repeats a sample, and does not count
+    counted: npt.NDArray[np.bool_]  # lanes left over repeat samples in turn, and do not count
     starts: Addresses
 
     def work(self, costs: Floats) -> float:
@@ -74,7 +87,7 @@ class Arrangement:
 
             def work(option: tuple[Way, Mixed | None]) -> float:
                 way, mixed = option
-                mine = costs[:, 0] if way is _one_by_one else costs[:, 1] * LANES
+                mine = costs[:, 0] if way is _one_by_one else costs[:, 1]
                 return self._grouped(way, mixed, chosen).work(mine)
 
             options.sort(key=work)
@@ -204,10 +217,11 @@ class Groups:
 
 
 def _costs(machine: MachineCode, fit: Fit) -> tuple[float, float]:
-    """About how many vectors a sample takes by itself, and a vector of samples like it.
+    """How much there is to do for a sample by itself, and for a vector of samples like it.
 
-    By itself its vectors lie along its own loops, if these are long enough. A loop in time has its
-    turns one after the other; and where each parameter is used once, its gradient is in the way.
+    By itself its vectors lie along its own loops, if these are long enough, in a loop in time too:
+    its turns come one after the other, but what a turn does is as wide as anything else. A vector
+    of samples takes the same time however many of its lanes are empty.
     """
     if fit.costs is None:
         fit.costs = _counted(machine, fit)
@@ -215,27 +229,64 @@ def _costs(machine: MachineCode, fit: Fit) -> tuple[float, float]:
 
 
 def _counted(machine: MachineCode, fit: Fit) -> tuple[float, float]:
-    alone = together = 0.0
+    if machine.program.steps is not None:
+        return 1.0, float(machine.width)  # its commands are no walks: they are not counted
+    alone = SAMPLE
+    together = machine.width * (LANE + BY_LANE * len(fit.private))
+    for walk, points in _walked(machine, fit):
+        instruction, vectors = machine.program.instructions[walk.instruction], float(points)
+        loops = [*walk.space.middle, *walk.space.loops]
+        longest = max([x.count for x in loops if set(map(abs, x.strides)) & {1}], default=1)
+        if instruction.kind != EXTREME:  # its gradient goes to one term after the other
+            vectors *= _vectors(longest, machine.width) / longest
+        if instruction.loop is not None:
+            turns = _turns(machine, fit, instruction.loop)
+            alone += TURN * turns
+            together += TURN_LANES * turns
+        if instruction.kind in (GATHER, EXTREME):
+            alone += vectors
+            together += points * machine.width * BY_LANE
+        elif walk.what == "out" and _is_elementary(instruction):
+            alone += vectors * WAITING
+            together += points * ELEMENTARY
+        else:
+            once = walk.what == "products" and any(walk.shared) and points <= _used(walk, points)
+            alone += vectors * (ONCE if once else 1.0)
+            together += points * (ONCE_LANES if once else LANES)
+    own = np.count_nonzero(fit.active[machine.program.shared :])
+    held = 2 * own * machine.width * np.dtype(machine.dtype).itemsize
+    return alone, together * (FAR if held > NEAR else 1.0)
+
+
+def _walked(machine: MachineCode, fit: Fit) -> Iterator[tuple[Walk, int]]:
+    """Each walk that there is something to do for, once, and how many points a sample has there."""
     seen: set[tuple[int, str]] = set()
     for walk in machine.code.machine.walks:
         key = walk.instruction, walk.what
         if walk.what in ("guards", ITERATIONS) or key in seen:
             continue
+        points = fit.points[key][0]
         if walk.chosen is None or walk.steps or walk.core:
             seen.add(key)
-        points = fit.points[key][0]
-        if walk.chosen is not None and key not in seen:
+        else:
             points = int(np.searchsorted(walk.chosen, points))
-        together += points
-        loops = [*walk.space.middle, *walk.space.loops]
-        lengths = [x.count for x in loops if set(map(abs, x.strides)) & {1}]
-        width = min(machine.width, max(lengths, default=1))
-        if machine.program.steps is not None or walk.core:
-            width = 1
-        elif walk.what == "products" and any(walk.shared) and points <= _used(walk, points):
-            width = max(1, width // 2)
-        alone += points / width
-    return alone, together
+        yield walk, points
+
+
+def _vectors(count: int, width: int) -> int:
+    """How many vectors so many neighbours are: whole ones, and narrower ones for what is left."""
+    return count // width + (count % width).bit_count()
+
+
+def _turns(machine: MachineCode, fit: Fit, number: int) -> int:
+    loop = machine.program.loops[number]
+    points = fit.points.get((loop.first, ITERATIONS))
+    return loop.count if points is None else points[0]
+
+
+def _is_elementary(instruction: Instruction) -> bool:
+    """Whether it is more than one or two operations of the processor."""
+    return instruction.rule is not None and instruction.rule.name not in QUICK
 
 
 def _used(walk: Walk, points: int) -> int:
@@ -274,12 +325,10 @@ def _alike(fit_of: Addresses, batch: int, lanes: int) -> Grouping:
     kinds = places // batch * (fit_of.max() + 1) + fit_of
     order = np.argsort(kinds, kind="stable")
     _, starts, counts = np.unique(kinds[order], return_index=True, return_counts=True)
-    lane = (places - np.repeat(starts, counts)) % lanes
-    group = np.cumsum(lane == 0) - 1
-    members = np.repeat(order[lane == 0][:, None], lanes, axis=1)
-    members[group, lane] = order
-    counted = np.zeros(members.shape, np.bool_)
-    counted[group, lane] = True
+    first = np.flatnonzero((places - np.repeat(starts, counts)) % lanes == 0)  # of each group
+    sizes, lane = np.diff(first, append=len(fit_of))[:, None], np.arange(lanes)
+    members = order[first[:, None] + lane % sizes]
+    counted = lane < sizes
     steps = np.arange(len(fit_of) // batch + 1)
     return Grouping(members, counted, np.searchsorted(members[:, 0] // batch, steps))
 
@@ -289,7 +338,9 @@ def _sorted(rank: Addresses, batch: int, lanes: int) -> Grouping:
     steps, groups = len(rank) // batch, -(-batch // lanes)
     order = np.argsort(-rank.reshape(steps, batch), axis=1, kind="stable")
     places = np.arange(groups * lanes)
-    members = order[:, np.minimum(places, batch - 1)] + batch * np.arange(steps)[:, None]
+    last = batch - (groups - 1) * lanes  # samples in the last group
+    read = places - np.maximum(places - (batch - last), 0) // last * last
+    members = order[:, read] + batch * np.arange(steps)[:, None]
     counted = np.broadcast_to(places < batch, members.shape)
     return Grouping(
         members.reshape(-1, lanes),
