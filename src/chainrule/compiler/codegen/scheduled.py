@@ -265,17 +265,7 @@ class Forward(_Pass):
             self.emitter.watch(self.emitter.only_active(x))  # a maximum may hide a nan
         better = x > best if self.instruction.rule is ops.first_max else x < best
         flags, self.emitter.flags = self.emitter.flags, None  # it begins with infinity
-        corners, k = self.emitter.corners, self.kernel.instruction
-        found = better.choose(x, best)
-        if corners is not None and k in corners.pairs:
-            # Of those so far: with a later, larger one this may be a tie of no account.
-            near = self.emitter.only_active(corners.one_of(k, best, x).choose(math.nan, 0.0))
-            found = found + near
-            if flags is not None:
-                self.emitter.flags = flags
-                self.emitter.watch(near)
-                self.emitter.flags = None
-        self.emitter.write("%V", offsets[0], found)
+        self.emitter.write("%V", offsets[0], better.choose(x, best))
         self.emitter.flags = flags
 
     def _short(self, offsets: list[Offset], strides: list[int], width: int) -> None:
