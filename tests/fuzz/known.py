@@ -3,6 +3,7 @@
 ``CASES`` holds them by name.
 """
 
+import math
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,14 @@ def samples(calls: list[str], parameters: str) -> list[str]:
     """Calls as samples of batches, six at a time; each call is the tuple of further arguments."""
     batches = [calls[i : i + 6] for i in range(0, len(calls), 6)]
     return [f"({parameters}, [{', '.join(batch)}])" for batch in batches]
+
+
+def _corner(seed: int, shift: int) -> str:
+    """Numbers, and their sum as eager mode adds it, or one rounding step beside it."""
+    rng = random.Random(seed)
+    p = [rng.choice([0.1, 0.2, 0.3, 0.7, -0.3]) for _ in range(40)]
+    total = sum(a * (k % 3 + 0.1) for k, a in enumerate(p))
+    return f"({p}, [{math.nextafter(total, math.inf * shift) if shift else total!r}, {total!r}])"
 
 
 P4 = "np.array([0.3, -0.7, 1.1, 0.4])"
@@ -1073,5 +1082,12 @@ def f(p, s):
         "    def __getattr__(self, name):\n        return 7\n\nX = Every()\n\n"
         "def f(p):\n    X.n += 1\n    return p * X.n + X.other",
         ["(0.5,)"] * 5,
+    ),
+    # --- corners ---
+    "sums at a corner, but for rounding": Case(
+        "def f(p, t):\n    total = sum(a * (k % 3 + 0.1) for k, a in enumerate(p))\n"
+        "    return abs(total - t[0]) * 3.0 + relu(total - t[1]) + max(p[0], total - t[0])",
+        [_corner(seed, shift) for seed in range(12) for shift in (-1, 0, 1)],
+        options={"lift": True},
     ),
 }

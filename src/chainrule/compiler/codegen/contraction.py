@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from chainrule.compiler.codegen.walks import Trip, Walk, Walks
 from chainrule.compiler.lift.program import Addresses, distinct
 from chainrule.compiler.lift.strides import IterationSpace, Repeated
 from chainrule.core import ops
+
+if TYPE_CHECKING:
+    from chainrule.compiler.codegen.corners import Corners
 
 VALUE, ADJOINT = ("%P", "%V"), ("%Q", "%D")  # arrays: of what samples share, of each sample's own
 
@@ -45,6 +48,7 @@ class Emitter:
         self.counter: str | None = None  # the iteration of a loop in time
         self.copies: dict[int, Walk] = {}  # walks over transposed copies, by the original's slot
         self.packing: Packing | None = None  # transposed copies that many samples read
+        self.corners: Corners | None = None  # that are looked at where a gradient is wanted
         self._active: str | None = None  # how many lanes of a last, partial vector take part
 
     # --- loops ------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ import numpy as np
 from chainrule.compiler.codegen import scheduled
 from chainrule.compiler.codegen.backward import Backward
 from chainrule.compiler.codegen.contraction import Emitter
+from chainrule.compiler.codegen.corners import Corners
 from chainrule.compiler.codegen.forward import emit_forward, watched
 from chainrule.compiler.codegen.instructions import Machine, differentiated
 from chainrule.compiler.codegen.ir import Code, Integers, Offset, Vector
@@ -67,6 +68,8 @@ def machine(
     made = Machine(walks=walks.all, optional=optional or set())
     forward, backward = (Emitter(walks, width, batch, dtype) for _ in range(2))
     packing = Packing(walks, width, dtype)
+    if root is not None and dtype == "float64":
+        forward.corners = Corners(walks, root)
     if program.steps is None:
         if many and batch == 1 and walks.contract:
             forward.packing = packing

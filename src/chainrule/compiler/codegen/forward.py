@@ -7,6 +7,8 @@ holds. Eager raises where a number is not finite; the caller falls back to it th
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -200,20 +202,38 @@ def _instruction(emitter: Emitter, k: int, instruction: Instruction) -> None:
             raise NotLiftable("a maximum over irregular places")
         _watch_inputs(emitter, walk)
         emitter.extreme(walk, instruction.rule is ops.first_max)
+        if emitter.corners is not None and k in emitter.corners.pairs:
+            emitter.corners.look_for_ties(emitter, k, walk)
     else:
-        for walk in _walks(emitter, k, "out"):
-            _rule(emitter, walk, instruction)
+        _rule(emitter, k, instruction)
 
 
-def _rule(emitter: Emitter, walk: Walk, instruction: Instruction) -> None:
+def _rule(emitter: Emitter, k: int, instruction: Instruction) -> None:
     """An operation of the op table, elementwise."""
-    rule, code = rule_of(instruction), emitter.code
+    rule, code, corners = rule_of(instruction), emitter.code, emitter.corners
+    sums = None if corners is None else corners.sums_of(emitter, k)
+    hits = None if sums is None else emitter.new_flags()  # above 0 where a corner is near
 
-    def body(offsets: list[Offset], strides: list[int], width: int) -> None:
+    def body(walk: Walk, offsets: list[Offset], strides: list[int], width: int) -> None:
         xs = operands(emitter, walk, 1, offsets, strides, width)
-        emitter.write("%V", offsets[0], as_vector(code, rule(*xs, *instruction.parameters), width))
+        y = as_vector(code, rule(*xs, *instruction.parameters), width)
+        near = None if corners is None else corners.near(k, y, xs)
+        if near is not None and hits is not None:
+            hit = emitter.only_active(near.choose(1.0, 0.0))
+            hits[width].set(hits[width].get() + hit)
+        elif near is not None:
+            y = near.choose(math.nan, y)
+        emitter.write("%V", offsets[0], y)
 
-    emitter.elementwise(walk, range(len(walk.columns)), body)
+    walks = _walks(emitter, k, "out")
+    for walk in walks:
+        emitter.elementwise(walk, range(len(walk.columns)), functools.partial(body, walk))
+    if corners is not None and sums is not None and hits is not None:
+        total = code.constant(0.0, 1)
+        for hit in hits.values():
+            total = total + hit.get().total()
+        with code.when((total > 0.0).register):
+            corners.look_at_terms(emitter, k, walks, sums)
 
 
 def plain_of(program: Program) -> npt.NDArray[np.bool_]:
@@ -266,6 +286,8 @@ def _sum(emitter: Emitter, k: int, instruction: Instruction) -> None:
             for x in xs:
                 total = x if total is None else total + x
             assert total is not None
+            if emitter.corners is not None:
+                total = emitter.corners.unless_cancelled(k, total, xs)
             emitter.write("%V", at[0], total)
 
         emitter.elementwise(walk, range(len(walk.columns)), body)

@@ -8,6 +8,7 @@ samples of a batch. Loops of small dynamical systems run about twice as fast thi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -229,10 +230,9 @@ class _ForwardSamples(_Samples):
             slot, _ = self.body.made[address]
             self.read[address, self.body.each[slot]] = variable.get()
         for k, points in self.body.points.items():
-            instruction = self.program.instructions[k]
             for point in points:
                 here = (point.out, self.body.each[point.out])
-                made = self.read[here] = self._result(instruction, point)
+                made = self.read[here] = self._result(k, point)
                 self.store("%V", here, self.emitter.counter, made)
                 if watched[k]:
                     flag = self.flags[watches % CHAINS]
@@ -242,19 +242,25 @@ class _ForwardSamples(_Samples):
             each = self.body.each[self.body.made[address][0]]
             variable.set(self.read[address + each, each])
 
-    def _result(self, instruction: Instruction, point: Point) -> Vector:
+    def _result(self, k: int, point: Point) -> Vector:
+        instruction, corners = self.program.instructions[k], self.emitter.corners
         xs = [self.value(place) for place in point.operands]
         if instruction.kind == SUM:
             pairs = [(self.value(a), self.value(b)) for a, b in point.products]
-            return self._sum(pairs, xs)
+            total = self._sum(pairs, xs)
+            return total if corners is None else corners.unless_cancelled(k, total, xs)
         rule = rule_of(instruction)
         if instruction.kind == EXTREME:
             best = xs[0]
             for x in xs[1:]:
                 better = x > best if rule is ops.first_max else x < best
                 best = better.choose(x, best)
+            if corners is not None and k in corners.pairs:
+                best = corners.among(k, best, xs).choose(math.nan, best)
             return best
-        return as_vector(self.code, rule(*xs, *instruction.parameters), self.width)
+        y = as_vector(self.code, rule(*xs, *instruction.parameters), self.width)
+        near = None if corners is None else corners.near(k, y, xs)
+        return y if near is None else near.choose(math.nan, y)
 
     def _sum(self, pairs: list[tuple[Vector, Vector]], plains: list[Vector]) -> Vector:
         """Short sums in one chain, long ones in several.

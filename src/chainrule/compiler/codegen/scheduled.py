@@ -8,6 +8,7 @@ other. In a batch, the lanes are samples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -250,8 +251,12 @@ class Forward(_Pass):
     def _rule(self, offsets: list[Offset], strides: list[int], width: int) -> None:
         rule = rule_of(self.instruction)
         xs = [self.value(c, offsets, strides, width) for c in range(1, len(offsets))]
-        result = rule(*xs, *self.instruction.parameters)
-        self.emitter.write("%V", offsets[0], as_vector(self.code, result, width))
+        y = as_vector(self.code, rule(*xs, *self.instruction.parameters), width)
+        corners = self.emitter.corners
+        near = None if corners is None else corners.near(self.kernel.instruction, y, xs)
+        if near is not None:
+            y = near.choose(math.nan, y)
+        self.emitter.write("%V", offsets[0], y)
 
     def _extreme(self, offsets: list[Offset], strides: list[int], width: int) -> None:
         best = self.emitter.read("%V", offsets[0], strides[0], width)
@@ -266,10 +271,15 @@ class Forward(_Pass):
     def _short(self, offsets: list[Offset], strides: list[int], width: int) -> None:
         """A sum of few terms."""
         total: Vector | None = None
+        terms = []
         for factors in factors_of(self.kernel, self.instruction):
             xs = [self.value(c, offsets, strides, width) for c in factors]
             total = self._plus(xs, total)
+            terms.append(xs[0])
         assert total is not None
+        if self.emitter.corners is not None:
+            k = self.kernel.instruction
+            total = self.emitter.corners.unless_cancelled(k, total, terms)
         self.emitter.write("%V", offsets[0], total)
 
     def _plus(self, xs: list[Vector], total: Vector | None) -> Vector:

@@ -3,7 +3,7 @@
 In: an array program. Out: the same, with a mark on each such instruction. Machine code adds in its
 own order and has its own elementary functions, so other numbers differ in their last bits. That
 matters to a comparison: near a tie it may go the other way. One that reads inputs only, or what was
-selected from them, needs no such care.
+selected from them, or rounded once from them, needs no such care.
 """
 
 from __future__ import annotations
@@ -18,11 +18,21 @@ from chainrule.core import ops
 Truths = npt.NDArray[np.bool_]
 COMPARISONS = (ops.less, ops.less_equal, ops.equal)
 ROUNDS = 64  # in which single numbers are told apart
-_SELECTING = (*COMPARISONS, ops.detach, ops.select, ops.first_max, ops.first_min, ops.abs)
+CHOOSING = (
+    ops.detach,
+    ops.select,
+    ops.first_max,
+    ops.first_min,
+    ops.maximum,
+    ops.minimum,
+    ops.clip,
+)
+#: the others round once, as eager does
+_ALIKE = (*COMPARISONS, *CHOOSING, ops.abs, ops.relu, ops.leaky_relu, ops.add, ops.mul)
 
 
 def mark_exact(program: Program) -> None:
-    """Mark the instructions whose operands are inputs, constants, or selected from such.
+    """Mark the instructions whose operands are inputs, constants, or computed alike from such.
 
     An instruction may read what a later one computed in an earlier step. So all numbers are taken
     to be exact at first, and those that are not, and what reads them, are found round after round:
@@ -47,18 +57,17 @@ def _results(program: Program, instruction: Instruction, exact: Truths) -> Truth
     rule = instruction.rule
     if instruction.kind == RULE and rule in COMPARISONS:
         return True  # 0 or 1 in any case, or not a number: then the tape is asked
-    if instruction.kind == RULE and (rule in _SELECTING or _turns_sign(program, instruction)):
+    if instruction.kind == RULE and rule in _ALIKE:
         found: Truths = np.logical_and.reduce([exact[column] for column in instruction.columns])
         return found
-    return instruction.is_exact and instruction.kind in (GATHER, EXTREME)
+    return instruction.is_exact and (
+        instruction.kind in (GATHER, EXTREME) or rounds_once(instruction)
+    )
 
 
-def _turns_sign(program: Program, instruction: Instruction) -> bool:
-    """Whether it multiplies numbers by 1 or -1."""
-    if instruction.rule is not ops.mul:
+def rounds_once(instruction: Instruction) -> bool:
+    """Whether there is nothing to reorder or to fuse in its sums: one product, or two terms."""
+    if len(instruction.sums) != 1 or instruction.scaled is not None:
         return False
-    first, last = program.inputs, program.inputs + len(program.constants)
-    for column in instruction.columns:
-        if len(column) and column.min() >= first and column.max() < last:
-            return bool((np.abs(program.constants[column - first]) == 1.0).all())
-    return False
+    (terms,) = instruction.sums
+    return terms.each == 1 or (terms.each == 2 and terms is instruction.plains)
