@@ -148,6 +148,8 @@ class CapturedState:
     functions: list[types.FunctionType] = field(default_factory=list)  # Python code it may run
     objects_by_id: dict[int, type] = field(default_factory=dict)  # reached: no lists and the like
     makes_names: bool = False  # some code asks for attributes by names that it makes
+    makes_getters: bool = False  # likewise, by an ``attrgetter`` or ``methodcaller`` that it makes
+    unasked: frozenset[str] = frozenset()  # names that a recording must not ask for so
     module_names: set[str] = field(default_factory=set)  # under which modules are followed
     whole_modules: set[int] = field(default_factory=set)  # ids of those that are as a whole
     plain_sites: set[str] = field(default_factory=set)  # branches that run one side only

@@ -7,6 +7,7 @@ reads and where, and whether it asks for something that a recording must know of
 from __future__ import annotations
 
 import dis
+import itertools
 import pathlib
 import sysconfig
 import types
@@ -122,7 +123,18 @@ def imports(code: types.CodeType) -> Iterator[Import]:
 
 def names(code: types.CodeType) -> set[str]:
     """Every global or attribute name in a function and the functions inside it."""
-    return {name for inner in nested(code) for name in inner.co_names}
+    return matched_names(code).union(*[inner.co_names for inner in nested(code)])
+
+
+def matched_names(code: types.CodeType) -> set[str]:
+    """The attributes that a ``case`` of a class asks for by keywords."""
+    found = set[str]()
+    for inner in nested(code):
+        steps = _steps(inner)
+        for before, step in itertools.pairwise(steps):
+            if step.opname == "MATCH_CLASS":
+                found.update(before.argval)
+    return found
 
 
 def attributes(code: types.CodeType) -> set[str]:

@@ -97,6 +97,7 @@ class Recorder(_Watched):  # type: ignore[misc]
         self.watched: set[int] = set()  # ids of captured containers
         self.module_names: set[str] = set()  # under which modules in its hands are followed
         self.whole_modules: set[int] = set()  # ids of those that are as a whole
+        self.unasked: frozenset[str] = frozenset()  # names for which nothing is watched
         self.stores_into: dict[int, str] = {}  # by id, the line that changes one of these
         self.identity = False  # the function asked which Value it had
         self.passed: set[int] = set()  # ids of the containers that stand for arguments

@@ -313,6 +313,7 @@ def _trace(
     containers = (*state.lists, *state.dicts, *state.sets, *state.arrays, *rebuilt.records)
     recorder.watched = {id(x) for x, *_ in containers} | recorder.passed
     recorder.module_names, recorder.whole_modules = state.module_names, state.whole_modules
+    recorder.unasked = state.unasked
     tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
     passed = set(map(id, call.values))
     captured = tuple([v for v in state.values if id(v) not in passed])
