@@ -137,6 +137,8 @@ def _same(a: Any, b: Any) -> bool:
     texts = (a, b) if recorder is not None and type(a) in _TEXTS and type(b) in _TEXTS else ()
     if any(type(x) is TracedText or recorder.may_be_another(x) for x in texts):
         recorder.forbid("asking by 'is' which text it has")
+    if recorder is not None and type(a) is type(b) and type(a) in (str, bytes) and a == b:
+        recorder.same_texts = True
     if recorder is not None and type(a) is type(b) and _may_be_two(a) and a == b:
         recorder.forbid("asking by 'is' which number it has")
     if recorder is None or a is b or a is None or b is None:  # no stand-in stands for None

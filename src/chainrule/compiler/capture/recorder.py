@@ -100,6 +100,7 @@ class Recorder(_Watched):  # type: ignore[misc]
         self.unasked: frozenset[str] = frozenset()  # names for which nothing is watched
         self.stores_into: dict[int, str] = {}  # by id, the line that changes one of these
         self.identity = False  # the function asked which Value it had
+        self.same_texts = False  # the function asked by ``is`` which of two equal texts it had
         self.passed: set[int] = set()  # ids of the containers that stand for arguments
         self.arguments: list[Any] = []  # all of them
         self.settled: list[str] = []  # where data became static
@@ -146,7 +147,7 @@ class Recorder(_Watched):  # type: ignore[misc]
 
         def look(x: Any) -> None:
             plain = isinstance(x, (Value, np.ndarray)) or issubclass(type(x), StandIn)
-            found.append(x is text or type(x) in OPENED or (hasattr(x, "__dict__") and not plain))
+            found.append(x is text or type(x) in OPENED or (not plain and hasattr(x, "__dict__")))
 
         map_leaves(look, self.arguments, True)
         return any(found)

@@ -362,6 +362,8 @@ def _trace(
         if recorder.undefined is not None:
             raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
         recorder.selector.check(recorder.identity)
+        if recorder.same_texts:
+            state.compare_texts()
         if rebuilt.changed():
             raise Unrecordable("it changes a list, dict, array or object it was passed")
         change = state.changed()
