@@ -194,6 +194,44 @@ def test_what_objects_have_beside_their_contents_is_no_constant(read, reason):
     assert reason in fast.report()
 
 
+TABLE = np.array([(1.0, 2.0)], [("a", float), ("b", float)])
+NESTED = np.array([((1.0, 2.0),)], [("pair", [("a", float), ("b", float)])])
+LAYOUT = np.dtype([("a", float), ("b", "f4")])
+
+
+@pytest.mark.parametrize(
+    ("read", "layout"),
+    [
+        (lambda: float(TABLE["a"][0]), TABLE.dtype),
+        (lambda: float(NESTED["pair"]["a"][0]), NESTED.dtype["pair"]),
+        (lambda: float(LAYOUT["a"].itemsize), LAYOUT),
+    ],
+    ids="array nested type".split(),
+)
+def test_the_names_of_fields_are_no_constants(read, layout):
+    def change():
+        layout.names = layout.names[::-1]
+
+    try:
+        assert " 0 replayed" not in follows(lambda x: x[0] * x[1] * read(), change).report()
+    finally:
+        layout.names = ("a", "b")
+
+
+def test_fields_are_renamed_in_every_call():
+    def f(x):
+        LAYOUT.names = LAYOUT.names[::-1]
+        return x[0] * 2.0
+
+    fast = chainrule.compile(f, on_fallback="eager")
+    before = LAYOUT.names
+    for _ in range(4):
+        fast.value_and_grad([1.0])
+        assert LAYOUT.names == before[::-1]
+        before = LAYOUT.names
+    LAYOUT.names = ("a", "b")
+
+
 def test_builtins_of_a_helper_are_no_constants(monkeypatch):
     values = iter((3.0, 4.0, 5.0))
 
