@@ -55,6 +55,9 @@ _WRITING = frozenset(
     "str repr format format_map vformat ascii array2string array_repr array_str __str__ __repr__ "
     "__format__ substitute safe_substitute".split()
 )
+#: which enter what ``with`` would leave again
+_ENTERING = frozenset(("__enter__", "__exit__", "enter_context", "push"))
+_OF_LOCKS = _ENTERING | {"locked", "acquire", "release", "_is_owned"}
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _CLOCKS = frozenset(("today", "now", "utcnow"))
 _CLASSES = frozenset(("type", "__class__", "fields", "__dataclass_fields__", "_field_defaults"))
@@ -88,8 +91,9 @@ class Questions:
     def note(self, x: Any) -> None:
         """Something that the function reaches."""
         if isinstance(x, _LOCKS):
-            names = frozenset(("locked", "acquire", "_is_owned"))
-            self._unanswerable["whether a lock is held, other than by 'with'"] = names
+            self._unanswerable["whether a lock is held, other than by 'with'"] = _OF_LOCKS
+        elif x is np.errstate:
+            self._unanswerable["numpy to treat errors otherwise, but for 'with'"] = _ENTERING
         elif isinstance(x, pathlib.Path):
             self._unanswerable["a path for what is in files"] = _OF_FILES
         elif issubclass(x if isinstance(x, type) else type(x), datetime.date):
@@ -135,6 +139,10 @@ class Questions:
         noted -= {"__hash__"} if not found.hashes else frozenset()
         refused = (REACHING | known.EFFECTS).union(*self._unanswerable.values())
         found.unasked = refused | (_ANSWERED - noted)
+        if "eval_str" in asked and not asked.isdisjoint(_ANNOTATED):
+            raise Unrecordable(
+                "it may ask for annotations that are texts, and what these stand for"
+            )
         found.asks_classes = not asked.isdisjoint(_CLASSES)
         writes = not asked.isdisjoint(_WRITING) or any(map(disassembly.writes, codes))
         _watch_titles(found, classes, asked, writes)
