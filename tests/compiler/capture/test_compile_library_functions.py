@@ -236,3 +236,64 @@ def test_what_is_entered_and_left_by_with_is_recorded(f):
         assert fast.value_and_grad([3.0]) == (6.0, [2.0])
     assert " 0 replayed" not in fast.report()
     assert "eager because" not in fast.report()
+
+
+# --- errors that whoever calls has caught ---------------------------------------------------------
+
+
+def context(p):
+    try:
+        raise ValueError
+    except ValueError as error:
+        return p[0] * (2.0 if error.__context__ is None else 5.0)
+
+
+def current(p):
+    return p[0] * (2.0 if sys.exc_info()[0] is None else 5.0)
+
+
+def again(p):
+    try:
+        raise
+    except KeyError:
+        return p[0] * 5.0
+    except RuntimeError:
+        return p[0] * 2.0
+
+
+@pytest.mark.parametrize("f", [context, current, again])
+def test_an_error_that_the_caller_has_caught_is_no_constant(f):
+    fast, eager = chainrule.compile(f, on_fallback="eager"), chainrule.value_and_grad(f)
+    for _ in range(4):
+        assert fast.value_and_grad([1.0]) == eager([1.0]) == (2.0, [2.0])
+    for _ in range(4):
+        try:
+            {}["x"]
+        except KeyError:
+            assert fast.value_and_grad([1.0]) == eager([1.0]) == (5.0, [5.0])
+
+
+def handled(p, x):
+    """Each bare ``raise`` stands in a handler of its own."""
+    try:
+        try:
+            with contextlib.nullcontext():
+                return p[0] / x
+        except ZeroDivisionError as error:
+            with contextlib.nullcontext():
+                try:
+                    if error.args:
+                        raise
+                except TypeError:
+                    pass
+            return p[0]
+    except ArithmeticError:
+        return p[0] * 5.0
+
+
+def test_code_that_raises_again_what_it_caught_itself_is_recorded():
+    fast, eager = chainrule.compile(handled), chainrule.value_and_grad(handled)
+    for _ in range(4):
+        assert fast.value_and_grad([1.0], 2.0) == eager([1.0], 2.0)
+    assert " 0 replayed" not in fast.report()
+    assert "eager because" not in fast.report()

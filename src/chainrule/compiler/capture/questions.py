@@ -32,7 +32,7 @@ REACHING = frozenset(
     (
         *("environ", "getenv", "warn", "import_module", "modules", "__subclasses__", "getmodule"),
         *("__globals__", "f_globals", "f_locals", "f_back", "tb_frame", "gi_frame", "cr_frame"),
-        *("__builtins__", "__weakref__"),
+        *("__builtins__", "__weakref__", "__context__"),
     )
 )
 #: of a Value, what its number and its derivative are not

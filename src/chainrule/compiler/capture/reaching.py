@@ -103,6 +103,9 @@ class Reach:
             if name not in namespace or not isinstance(namespace[name], types.FunctionType):
                 line = own_place(function, {name})
                 raise Unrecordable(f"it uses {name}, which reaches what cannot be followed{line}")
+        if disassembly.raises_callers(self._code):
+            line = own_place(function, set())
+            raise Unrecordable(f"it raises again what whoever called it has caught{line}")
         if disassembly.asks_is_true(self._code):
             what = "it asks whether something is True or False by 'is' or 'match'"
             raise Unrecordable(f"{what}{own_place(function, set())}")
