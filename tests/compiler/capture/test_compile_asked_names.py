@@ -65,6 +65,10 @@ def matched_by_place(path):
             return exists()
 
 
+def base_with(path):
+    return next(cls for cls in type(path).__mro__ if cls.__name__ == "Path")
+
+
 FOR_FILES = {
     "getattr": lambda path: getattr(path, EXISTS)(),
     "made": lambda path: getattr(path, "ex" + EXISTS[2:])(),
@@ -75,6 +79,7 @@ FOR_FILES = {
     "partial": lambda path: functools.partial(getattr, path, "exists")()(),
     "bound": lambda path: types.MethodType(getattr, path)("exists")(),
     "map": lambda path: next(map(getattr, [path], ["exists"]))(),
+    "dict": lambda path: base_with(path).__dict__["ex" + EXISTS[2:]](path),
     "keyword": matched_by_keyword,
     "place": matched_by_place,
 }
@@ -115,8 +120,10 @@ def test_globals_are_no_constants_whatever_asks_for_them(read, monkeypatch):
         lambda name: getattr(helper, name),
         lambda name: operator.attrgetter(name)(helper),
         lambda name: helper.__getattribute__(name),
+        lambda name: ("{0." + name + "}").format(helper),
+        lambda name: ("{x." + name + "}").format_map({"x": helper}),
     ],
-    ids="getattr attrgetter method".split(),
+    ids="getattr attrgetter method format format_map".split(),
 )
 def test_names_that_are_passed_ask_for_what_changes(read, monkeypatch):
     change = functools.partial(monkeypatch.setattr, helper, "__name__", "a_longer_name")

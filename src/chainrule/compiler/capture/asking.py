@@ -1,8 +1,9 @@
 """Attributes that code asks for by names made at run time: what nobody watches is refused.
 
-In: an object and a name, as ``getattr``, ``__getattribute__`` and what ``attrgetter`` and
-``methodcaller`` make have them while a function is recorded. Out: what Python gives, or the end of
-the recording: the walk has noted only what the names in code may ask for (``questions``).
+In: an object and a name, as ``getattr``, ``__getattribute__``, format strings and what
+``attrgetter`` and ``methodcaller`` make have them while a function is recorded. Out: what Python
+gives, or the end of the recording: the walk has noted only what the names in code may ask for
+(``questions``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from chainrule.compiler.capture.questions import LOOKS
+from chainrule.compiler.capture.questions import LOOKS, in_field
 from chainrule.compiler.capture.standins import StandIn, plain
 from chainrule.core.backend import Value, modes
 
@@ -28,6 +29,12 @@ def ask_by_name(x: Any, name: Any) -> None:
     if x is not _ANYTHING and (_is_own_attribute(x, name) or _is_no_label(x, name)):
         return
     recorder.forbid(f"asking for an attribute by a name that is in no code ({name!r})")
+
+
+def ask_by_fields(text: str) -> None:
+    """The same for a format string, whose fields name attributes of whatever it is given."""
+    for name in in_field(text):
+        ask_by_name(_ANYTHING, name)
 
 
 def _is_own_attribute(x: Any, name: str) -> bool:

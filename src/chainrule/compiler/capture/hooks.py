@@ -19,7 +19,7 @@ import numpy as np
 
 from chainrule.compiler.capture.alike import FORMATTING, SILENT, is_in_even, may_tell
 from chainrule.compiler.capture.arrays import DataArray
-from chainrule.compiler.capture.asking import Asking, ask_by_name, asking_getter
+from chainrule.compiler.capture.asking import Asking, ask_by_fields, ask_by_name, asking_getter
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, item_at
 from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
@@ -41,6 +41,7 @@ from chainrule.compiler.capture.making import (
     store,
 )
 from chainrule.compiler.capture.merging import store_by_integer
+from chainrule.compiler.capture.modules import is_library
 from chainrule.compiler.capture.outside import loaded, loaded_from, stored, stored_in
 from chainrule.compiler.capture.questions import GETTERS
 from chainrule.compiler.capture.recalling import CACHED, recalled
@@ -196,8 +197,10 @@ def _asked(x: Any, name: str = "") -> Any:
         _refuse_own_names(x, name)
     if name in _CHANGING:
         _changing(x)
-    if name == "__dict__" and isinstance(x, type) and not is_python_class(x):
+    if name == "__dict__" and isinstance(x, type) and (is_library(x) or not is_python_class(x)):
         recorder.forbid(f"asking the class {x.__name__} for all its attributes")
+    if name in FORMATTING and type(x) is str:
+        ask_by_fields(x)
     if name == "__getattribute__":
         return Asking(x)
     if x is dict and name == "fromkeys":

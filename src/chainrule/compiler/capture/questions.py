@@ -103,7 +103,7 @@ class Questions:
         elif isinstance(x, property):
             self._properties.append(x)
         elif type(x) is str:
-            self._methods |= _in_field(x)
+            self._methods |= in_field(x)
         elif id(x) in _BY_ANY_NAME:
             self._asks_any = True
         if isinstance(x, _IN_C) and not _is_slot(x):
@@ -164,10 +164,11 @@ def _named_by(getter: Any) -> frozenset[str]:
 
 def _in_fields(code: types.CodeType) -> frozenset[str]:
     """The attributes that fields of format strings name, as ``"{0.name}"`` does."""
-    return frozenset[str]().union(*map(_in_field, disassembly.texts(code)))
+    return frozenset[str]().union(*map(in_field, disassembly.texts(code)))
 
 
-def _in_field(text: str) -> frozenset[str]:
+def in_field(text: str) -> frozenset[str]:
+    """The attributes that fields of one format string name."""
     return frozenset(name for field in _FIELD.findall(text) for name in _NAME.findall(field))
 
 
