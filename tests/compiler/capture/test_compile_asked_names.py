@@ -143,12 +143,23 @@ def test_whether_a_lock_is_held_is_no_constant_whatever_asks(ask):
         LOCK.release()
 
 
-def test_the_label_of_a_value_is_no_constant_whatever_asks():
-    weight, field = chainrule.Value(2.0, label="first"), "la" + "bel"[:3]
-    compare(
-        lambda p: p[0] * len(getattr(weight, "l" + field[1:])),
-        lambda: setattr(weight, "label", "another"),
-    )
+LABEL, LABEL_OF = "label", operator.attrgetter("label")
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        lambda x: getattr(x, "label"),  # noqa: B009
+        lambda x: getattr(x, LABEL),
+        lambda x: operator.attrgetter("label")(x),
+        lambda x: operator.attrgetter(LABEL)(x),
+        lambda x: LABEL_OF(x),
+    ],
+    ids="getattr made attrgetter made_attrgetter captured".split(),
+)
+def test_the_label_of_a_value_is_no_constant_whatever_asks(label):
+    weight = chainrule.Value(2.0, label="first")
+    compare(lambda p: p[0] * len(label(weight)), lambda: setattr(weight, "label", "another"))
 
 
 WRITE, SET = "tofile", "setflags"
@@ -210,6 +221,7 @@ def test_an_array_is_sealed_in_every_call():
 class Settings:
     def __init__(self):
         self.rate, self.op, self.default, self.type = 1.0, 2.0, 3.0, 4.0
+        self.label = 9.0
 
 
 SETTINGS, FIELDS = Settings(), ["rate", "op", "default", "type"]
@@ -222,8 +234,9 @@ SETTINGS, FIELDS = Settings(), ["rate", "op", "default", "type"]
         lambda: sum(operator.attrgetter("rate", "op")(SETTINGS)) + 7.0,
         lambda: sorted([SETTINGS], key=operator.attrgetter("rate"))[0].rate + 9.0,
         lambda: sum(SETTINGS.__getattribute__(name) for name in FIELDS),
+        lambda: SETTINGS.rate + operator.attrgetter("label")(SETTINGS),
     ],
-    ids="getattr attrgetter key method".split(),
+    ids="getattr attrgetter key method label".split(),
 )
 def test_settings_that_are_read_by_names_are_recorded(read):
     fast = chainrule.compile(lambda p: p[0] * read(), on_fallback="eager")

@@ -232,9 +232,9 @@ class CapturedState:
         """Keys, members and items with texts among them, where code asks which these are."""
         if not self.asks_texts:
             return []
-        collections = [*((mapping, tuple(held)) for mapping, held, _ in self.dicts), *self.sets]
-        collections += [(m.values(), tuple(held.values())) for m, held in self._other_mappings]
-        return [(items, before) for items, before in collections if _has_texts(before)]
+        groups = [*((mapping, tuple(held)) for mapping, held, _ in self.dicts), *self.sets]
+        groups += [(m.values(), tuple(held.values())) for m, held in self._other_mappings]
+        return [(items, before) for items, before in groups if _has_texts(before)]
 
     def watched_dicts(self) -> Iterator[Any]:
         """The dicts that are compared, those of classes' attributes too."""
@@ -270,10 +270,9 @@ class CapturedState:
     @functools.cached_property
     def _only_identities(self) -> bool:
         """Whether the check in C is all there is to check."""
-        others: tuple[list[Any], ...]
         others = (self._other_mappings, self.sets, self.arrays, self.generators)
-        others = (*others, self._compared_by_equality)
-        return self._by_identity is not None and not self.looks and not any(others)
+        others_are_none = not any(others) and not self._compared_by_equality
+        return self._by_identity is not None and not self.looks and others_are_none
 
     @functools.cached_property
     def seconds_to_compare(self) -> float:

@@ -125,7 +125,7 @@ class Questions:
         given = self._methods.union(*map(_named_by, self._getters))
         if any(map(disassembly.matches_classes, codes)):
             given = given.union(*map(disassembly.matched_names, codes), *map(_in_matches, classes))
-        where = [*zip(found.functions, map(used, codes), strict=True)]
+        where = [*zip(found.functions, map(_used, codes), strict=True)]
         for what, names in self._unanswerable.items():
             if given & names:
                 raise Unrecordable(f"it may ask {what}")
@@ -135,6 +135,7 @@ class Questions:
             raise Unrecordable(f"it uses {name}, which reaches what cannot be followed")
         asked = self._named.union(*map(disassembly.names, codes), *map(disassembly.texts, codes))
         asked = asked.union(given, *map(_in_fields, codes))
+        found.looks |= not given.isdisjoint(LOOKS)
         noted = asked - (LOOKS if not found.looks else frozenset())
         noted -= {"__hash__"} if not found.hashes else frozenset()
         refused = (REACHING | known.EFFECTS).union(*self._unanswerable.values())
@@ -189,7 +190,7 @@ def _is_bound(x: Any) -> bool:
     return owner is not None and not isinstance(owner, (types.ModuleType, type))
 
 
-def used(code: types.CodeType) -> set[str]:
+def _used(code: types.CodeType) -> set[str]:
     """The attributes that code may ask for."""
     used = disassembly.names(code) | _in_fields(code)
     return used if used.isdisjoint(_BY_TEXTS) else used | disassembly.texts(code)

@@ -22,7 +22,7 @@ from chainrule.compiler.capture import alike, disassembly, known
 from chainrule.compiler.capture.captured import MISSING, CapturedState, content_of, unreplaced
 from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.modules import asks_seen, by_chains, is_library, named_in
-from chainrule.compiler.capture.questions import GETTERS, LOOKS, REACHING, used
+from chainrule.compiler.capture.questions import GETTERS, LOOKS, REACHING
 from chainrule.compiler.capture.rewriting import CACHED, CELLS, only_calls, original
 from chainrule.compiler.capture.standins import Unloaded, Unrecordable
 from chainrule.compiler.capture.ways import own_place
@@ -117,8 +117,10 @@ class Reach:
         found.catches.update(disassembly.catching(code))
         if found.reach and not alike.is_trusted(function) and not alike.code_is_known(code):
             found.reach = alike.Reach.UNKNOWN
-        found.looks |= not used(code).isdisjoint(LOOKS)
-        found.tells |= any(getter.__name__ in names for getter in GETTERS)
+        gets = any(getter.__name__ in names for getter in GETTERS)
+        asked = names | disassembly.texts(code) if gets else names
+        found.looks |= not asked.isdisjoint(LOOKS)
+        found.tells |= gets
         found.tells |= disassembly.matches_classes(code)
         if not is_own(function):
             catches = any(True for _ in disassembly.catching(code))
