@@ -194,6 +194,44 @@ def test_what_objects_have_beside_their_contents_is_no_constant(read, reason):
     assert reason in fast.report()
 
 
+TABLE = np.array([(1.0, 2.0)], [("a", float), ("b", float)])
+NESTED = np.array([((1.0, 2.0),)], [("pair", [("a", float), ("b", float)])])
+LAYOUT = np.dtype([("a", float), ("b", "f4")])
+
+
+@pytest.mark.parametrize(
+    ("read", "layout"),
+    [
+        (lambda: float(TABLE["a"][0]), TABLE.dtype),
+        (lambda: float(NESTED["pair"]["a"][0]), NESTED.dtype["pair"]),
+        (lambda: float(LAYOUT["a"].itemsize), LAYOUT),
+    ],
+    ids="array nested type".split(),
+)
+def test_the_names_of_fields_are_no_constants(read, layout):
+    def change():
+        layout.names = layout.names[::-1]
+
+    try:
+        assert " 0 replayed" not in follows(lambda x: x[0] * x[1] * read(), change).report()
+    finally:
+        layout.names = ("a", "b")
+
+
+def test_fields_are_renamed_in_every_call():
+    def f(x):
+        LAYOUT.names = LAYOUT.names[::-1]
+        return x[0] * 2.0
+
+    fast = chainrule.compile(f, on_fallback="eager")
+    before = LAYOUT.names
+    for _ in range(4):
+        fast.value_and_grad([1.0])
+        assert LAYOUT.names == before[::-1]
+        before = LAYOUT.names
+    LAYOUT.names = ("a", "b")
+
+
 def test_builtins_of_a_helper_are_no_constants(monkeypatch):
     values = iter((3.0, 4.0, 5.0))
 
@@ -215,6 +253,80 @@ def test_which_of_two_equal_numbers_or_texts_it_has_is_no_constant(first, second
         names.b = second if names.b is first else first
 
     follows(lambda x: x[0] * x[1] * (2.0 if names.a is names.b else 3.0), change)
+
+
+def text():
+    """Another object at each call."""
+    return "".join(["text", "!"])
+
+
+TEXT = OTHER = text()
+MEMBERS, KEYS, ITEMS = {TEXT}, {TEXT: 1.0}, collections.OrderedDict(a=TEXT)
+RAW = SAME = bytes([1, 2, 3])
+
+
+def set_global(name, x):
+    globals()[name] = x
+
+
+def put_member():
+    MEMBERS.clear()
+    MEMBERS.add(text())
+
+
+def put_key():
+    KEYS.clear()
+    KEYS[text()] = 1.0
+
+
+def matched():
+    match TEXT:
+        case x if x is OTHER:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("asks", "change"),
+    [
+        (lambda: TEXT is OTHER, lambda: set_global("OTHER", text())),
+        (lambda: RAW is SAME, lambda: set_global("SAME", bytes(bytearray(RAW)))),
+        (matched, lambda: set_global("OTHER", text())),
+        (lambda: next(iter(MEMBERS)) is TEXT, put_member),
+        (lambda: next(iter(KEYS)) is TEXT, put_key),
+        (lambda: ITEMS["a"] is TEXT, lambda: ITEMS.update(a=text())),
+    ],
+    ids="global bytes match set key ordered".split(),
+)
+def test_which_of_two_equal_texts_it_has_is_no_constant(asks, change):
+    set_global("OTHER", TEXT)
+    set_global("SAME", RAW)
+    MEMBERS.clear()
+    MEMBERS.add(TEXT)
+    KEYS.clear()
+    KEYS[TEXT] = 1.0
+    ITEMS["a"] = TEXT
+    fast = chainrule.compile(lambda x: x[0] * x[1] * (2.0 if asks() else 3.0), lift=True)
+    for expected in (4.0, 6.0):
+        for _ in range(4):
+            assert fast([1.0, 2.0]) == fast.value_and_grad([1.0, 2.0])[0] == expected
+        change()
+
+
+def test_which_texts_a_later_path_asks_for_is_no_constant_of_quick_calls():
+    """The first path asks for none; its calls are answered by the same quick check."""
+    set_global("OTHER", TEXT)
+    KEYS.clear()
+    KEYS[TEXT] = 1.0
+
+    def f(x, ask):
+        return x[0] * (2.0 if ask and next(iter(KEYS)) is TEXT else 3.0)
+
+    fast = chainrule.compile(f)
+    assert [fast.value_and_grad([1.0], False)[0] for _ in range(6)] == [3.0] * 6
+    assert [fast.value_and_grad([1.0], True)[0] for _ in range(6)] == [2.0] * 6
+    put_key()
+    assert [fast.value_and_grad([1.0], True)[0] for _ in range(6)] == [3.0] * 6
 
 
 def test_texts_in_several_dicts_are_no_change(monkeypatch):

@@ -1,5 +1,6 @@
 """Results of every kind, and what functions do with Values and their graphs."""
 
+import math
 from collections import namedtuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from compile_twins import (
 
 import chainrule
 from chainrule import Value, nonfinite, vsum, where
+from chainrule.compiler.runtime.ledger import allowance
 
 
 @pytest.mark.parametrize(
@@ -358,6 +360,18 @@ def test_plain_calls_return_the_types_that_eager_calls_do(name, lift):
     for _ in range(4):
         assert types_in(fast(x)) == types_in(f(x))
         assert fast(x) == f(x)
+
+
+@pytest.mark.parametrize("truth", [True, np.True_], ids=["python", "numpy"])
+@pytest.mark.parametrize("f", [lambda p, x: x, lambda p, x: (x, p[0])], ids=["alone", "extras"])
+def test_a_truth_that_was_passed_is_no_result_to_differentiate(f, truth, monkeypatch):
+    monkeypatch.setattr(allowance, "left", math.inf)
+    fast = chainrule.compile(f, on_fallback="eager")
+    for _ in range(4):
+        with pytest.raises(TypeError, match="that returns one Value"):
+            fast.value_and_grad([1.0], truth)
+        with pytest.raises(TypeError, match="that returns one Value"):
+            fast.evaluator([1.0], [(truth,), (truth,)])()
 
 
 def test_extras_have_the_types_that_eager_calls_give_them():

@@ -35,6 +35,7 @@ MISSING = object()
 BEGINNING, EACH_BYTE = 5e-7, 2.2e-11  # seconds
 #: in the place of what a dict held: whatever it holds; see ``Checks`` in C
 ANY: Any = object() if kernels is None else kernels.Checks
+_TEXTS = frozenset((str, bytes))
 REPLACES = "_chainrule_replaces"  # attribute of a function that stands for another for a while
 
 
@@ -135,6 +136,7 @@ class CapturedState:
     place: dict[int, int] = field(default_factory=dict)  # of each Value in ``values``
     identity: bool = False  # some code asks which Value or list it has, as by ``is``
     asks: bool = False  # likewise, by what neither a Value nor a hook is told of
+    asks_texts: bool = False  # a recording asked by ``is`` which of two equal texts it had
     contains: bool = False  # likewise by ``in``, which a hook sees
     hashes: bool = False  # some code may ask for hashes, or the order of a set that these decide
     looks: bool = False  # some code may read a Value's label or operation
@@ -148,6 +150,8 @@ class CapturedState:
     functions: list[types.FunctionType] = field(default_factory=list)  # Python code it may run
     objects_by_id: dict[int, type] = field(default_factory=dict)  # reached: no lists and the like
     makes_names: bool = False  # some code asks for attributes by names that it makes
+    makes_getters: bool = False  # likewise, by an ``attrgetter`` or ``methodcaller`` that it makes
+    unasked: frozenset[str] = frozenset()  # names that a recording must not ask for so
     module_names: set[str] = field(default_factory=set)  # under which modules are followed
     whole_modules: set[int] = field(default_factory=set)  # ids of those that are as a whole
     plain_sites: set[str] = field(default_factory=set)  # branches that run one side only
@@ -181,9 +185,11 @@ class CapturedState:
             return None
         if self.looks and [v.label for v in self.values] != self._labels:
             return "the label of a Value"
+        if self._has_other_keys():
+            return "which of two equal texts it has"
         if self._by_identity is not None and self._by_identity.failed() < 0:
             return self._changed_contents()
-        if self.asks and self._has_other_texts():
+        if (self.asks or self.asks_texts) and self._has_other_texts():
             return "which of two equal texts it has"
         for namespace, name, before in self.names:
             now = look_up(namespace, name)
@@ -211,7 +217,24 @@ class CapturedState:
             pairs += zip(items, before_items, strict=False)
         for mapping, contents, _ in self.dicts:
             pairs += [(mapping.get(key), before) for key, before in contents.items()]
-        return any(type(x) in (str, bytes) and now is not x for now, x in pairs)
+        return any(type(x) in _TEXTS and now is not x for now, x in pairs)
+
+    def _has_other_keys(self) -> bool:
+        """Likewise, where the check in C looks only whether texts are equal."""
+        return any(
+            type(x) in _TEXTS and now is not x
+            for items, before in self._compared_by_equality
+            for now, x in zip(items, before, strict=False)
+        )
+
+    @functools.cached_property
+    def _compared_by_equality(self) -> list[tuple[Collection[Any], tuple[Any, ...]]]:
+        """Keys, members and items with texts among them, where code asks which these are."""
+        if not self.asks_texts:
+            return []
+        groups = [*((mapping, tuple(held)) for mapping, held, _ in self.dicts), *self.sets]
+        groups += [(m.values(), tuple(held.values())) for m, held in self._other_mappings]
+        return [(items, before) for items, before in groups if _has_texts(before)]
 
     def watched_dicts(self) -> Iterator[Any]:
         """The dicts that are compared, those of classes' attributes too."""
@@ -237,11 +260,19 @@ class CapturedState:
             )
         )
 
+    def compare_texts(self) -> None:
+        """From here on, equal texts are not the same: a recording asked by ``is`` which it had."""
+        if not self.asks_texts:
+            self.asks_texts = True
+            for known in ("_compared_by_equality", "_only_identities", "seconds_to_compare"):
+                vars(self).pop(known, None)
+
     @functools.cached_property
     def _only_identities(self) -> bool:
         """Whether the check in C is all there is to check."""
         others = (self._other_mappings, self.sets, self.arrays, self.generators)
-        return self._by_identity is not None and not self.looks and not any(others)
+        others_are_none = not any(others) and not self._compared_by_equality
+        return self._by_identity is not None and not self.looks and others_are_none
 
     @functools.cached_property
     def seconds_to_compare(self) -> float:
@@ -417,6 +448,10 @@ def _put(namespace: Any, name: str, x: Any) -> None:
             namespace[name] = x
     elif x is not MISSING and type(namespace) is not functools.partial:  # which allows none
         setattr(namespace, name, x)
+
+
+def _has_texts(items: Collection[Any]) -> bool:
+    return any(type(x) in _TEXTS for x in items)
 
 
 def content_of(cell: Any) -> Any:

@@ -7,6 +7,7 @@ reads and where, and whether it asks for something that a recording must know of
 from __future__ import annotations
 
 import dis
+import itertools
 import pathlib
 import sysconfig
 import types
@@ -101,6 +102,46 @@ def catching(code: types.CodeType) -> Iterator[types.CodeType]:
             yield inner
 
 
+def raises_callers(code: types.CodeType) -> bool:
+    """Whether a bare ``raise`` stands outside all handlers: it raises what a caller has caught."""
+    return any(
+        step.opname == "RAISE_VARARGS" and step.arg == 0 and not _is_in_handler(inner, step.offset)
+        for inner in nested(code)
+        for step in _instructions(inner)
+    )
+
+
+def _is_in_handler(code: types.CodeType, offset: int) -> bool:
+    """Whether an instruction is part of an ``except`` or ``finally`` that handles an error."""
+    names = {step.offset: step.opname for step in _instructions(code)}
+    table, at = list(_handlers(code)), offset
+
+    def handler(place: int) -> int | None:
+        return next((target for start, end, target in table if start <= place < end), None)
+
+    while (target := handler(at)) is not None:
+        if names[target] == "COPY":  # the end of a handler whose own code raises
+            return True
+        # The beginning of a handler is that of the ``try`` or ``with`` around the instruction.
+        ending = handler(target) if names[target] == "PUSH_EXC_INFO" else target
+        if ending is None:
+            return False
+        at = ending
+    return False
+
+
+def _handlers(code: types.CodeType) -> Iterator[tuple[int, int, int]]:
+    """From where to where each handler is in force, and where it begins: in bytes of the code."""
+    numbers, number = [], 0
+    for byte in code.co_exceptiontable:
+        number = number << 6 | byte & 63
+        if not byte & 64:
+            numbers.append(number)
+            number = 0
+    for start, length, target in zip(numbers[::4], numbers[1::4], numbers[2::4], strict=True):
+        yield 2 * start, 2 * (start + length), 2 * target
+
+
 def global_names(code: types.CodeType) -> set[str]:
     """The names that a function and those inside it look up in globals, or import."""
     steps = (step for inner in nested(code) for step in _instructions(inner))
@@ -127,7 +168,18 @@ def imports(code: types.CodeType) -> Iterator[Import]:
 
 def names(code: types.CodeType) -> set[str]:
     """Every global or attribute name in a function and the functions inside it."""
-    return {name for inner in nested(code) for name in inner.co_names}
+    return matched_names(code).union(*[inner.co_names for inner in nested(code)])
+
+
+def matched_names(code: types.CodeType) -> set[str]:
+    """The attributes that a ``case`` of a class asks for by keywords."""
+    found = set[str]()
+    for inner in nested(code):
+        steps = _steps(inner)
+        for before, step in itertools.pairwise(steps):
+            if step.opname == "MATCH_CLASS":
+                found.update(before.argval)
+    return found
 
 
 def attributes(code: types.CodeType) -> set[str]:

@@ -9,6 +9,7 @@ import abc
 import collections
 import datetime
 import functools
+import operator
 import sys
 import types
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from chainrule.compiler.capture.alike import (
     may_tell,
 )
 from chainrule.compiler.capture.arrays import DataArray
+from chainrule.compiler.capture.asking import Asking, ask_by_fields, ask_by_name, asking_getter
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, item_at
 from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
@@ -32,6 +34,7 @@ from chainrule.compiler.capture.forks import SIDES
 from chainrule.compiler.capture.generators import MODULES, make_generator, make_random
 from chainrule.compiler.capture.keyed import Keyed, KeyedSet, is_keyed
 from chainrule.compiler.capture.keys import settled
+from chainrule.compiler.capture.known import is_python_class
 from chainrule.compiler.capture.lookups import MAPPINGS, Counted, Looked, contains
 from chainrule.compiler.capture.making import (
     Keys,
@@ -45,7 +48,9 @@ from chainrule.compiler.capture.making import (
     store,
 )
 from chainrule.compiler.capture.merging import store_by_integer
+from chainrule.compiler.capture.modules import is_library
 from chainrule.compiler.capture.outside import loaded, loaded_from, stored, stored_in
+from chainrule.compiler.capture.questions import GETTERS
 from chainrule.compiler.capture.recalling import CACHED, recalled
 from chainrule.compiler.capture.rewriting import MAKERS, WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.sorting import in_order
@@ -140,6 +145,8 @@ def _same(a: Any, b: Any) -> bool:
     texts = (a, b) if recorder is not None and type(a) in _TEXTS and type(b) in _TEXTS else ()
     if any(type(x) is TracedText or recorder.may_be_another(x) for x in texts):
         recorder.forbid("asking by 'is' which text it has")
+    if recorder is not None and type(a) is type(b) and type(a) in (str, bytes) and a == b:
+        recorder.same_texts = True
     if recorder is not None and type(a) is type(b) and _may_be_two(a) and a == b:
         recorder.forbid("asking by 'is' which number it has")
     if recorder is None or a is b or a is None or b is None:  # no stand-in stands for None
@@ -197,6 +204,12 @@ def _asked(x: Any, name: str = "") -> Any:
         _refuse_own_names(x, name)
     if name in _CHANGING:
         _changing(x)
+    if name == "__dict__" and isinstance(x, type) and (is_library(x) or not is_python_class(x)):
+        recorder.forbid(f"asking the class {x.__name__} for all its attributes")
+    if name in FORMATTING and type(x) is str:
+        ask_by_fields(x)
+    if name == "__getattribute__":
+        return Asking(x)
     if x is dict and name == "fromkeys":
         return Keys
     if x is Value:  # ``Value.exp``, which may be called with any of them
@@ -364,6 +377,7 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
         x.refuse()
     if default and isinstance(x, StandIn) and not _may_have(x, name):
         return default[0]
+    ask_by_name(x, name)
     return getattr(_asked(x, name), name, *default)
 
 
@@ -401,6 +415,7 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     collections.defaultdict: make_defaultdict,
     hasattr: _hasattr,
     getattr: _getattr,
+    **{getter: asking_getter(getter) for getter in GETTERS},
     datetime.timedelta: _timedelta,
     RANDOM: make_random,
     DEFAULT_RNG: make_generator,
@@ -441,6 +456,13 @@ _MODULES = {
         )
     },
     (datetime, "timedelta"): (datetime.timedelta, types.SimpleNamespace(timedelta=_timedelta)),
+    **{
+        (operator, getter.__name__): (
+            getter,
+            types.SimpleNamespace(**{getter.__name__: _SUBSTITUTES[getter]}),
+        )
+        for getter in GETTERS
+    },
 }
 
 SIDES.called, SIDES.asked = _called, _asked
@@ -448,7 +470,10 @@ SIDES.loop, SIDES.through = Loop, through
 #: what hooks in C know; where there is something to note, they call the first three
 HOOK_PARTS: tuple[Any, ...] = (
     *(_asked, _read, _called),
-    _CHANGING | _OF_ARRAYS | FORMATTING | {"fromkeys", "index", "get", "count"},
+    _CHANGING
+    | _OF_ARRAYS
+    | FORMATTING
+    | {"fromkeys", "index", "get", "count", "__getattribute__", "__dict__"},
     SILENT,
     _SUBSTITUTES,
     *(StandIn, Keyed, CACHED),

@@ -62,11 +62,29 @@ _PURE_MODULES = frozenset(
     (
         *("math", "cmath", "operator", "_operator", "itertools", "functools", "_functools"),
         *("_bisect", "bisect", "_heapq", "heapq", "_collections", "_statistics", "statistics"),
-        *("_struct", "binascii", "unicodedata", "_string", "_sre", "_abc", "_typing", "_weakref"),
-        *("dataclasses", "collections", "copy", "fractions", "enum", "typing", "abc", "types"),
-        *("numbers", "re", "string", "reprlib", "keyword", "copyreg", "contextlib", "inspect"),
+        *("_struct", "binascii", "unicodedata", "_string", "_sre", "_typing"),
+        *("dataclasses", "collections", "copy", "fractions", "enum", "types"),
+        *("numbers", "re", "string", "reprlib", "keyword"),
     )
 )
+#: of modules that also read or change more than their arguments: functions that do not; the others
+#: are walked as the user's are
+_PURE_FUNCTIONS = {
+    "abc": frozenset(("abstractmethod",)),
+    "contextlib": frozenset(("contextmanager", "asynccontextmanager", "helper", "inner")),
+    "inspect": frozenset(
+        "signature getfullargspec get_annotations getdoc cleandoc getmro isabstract isbuiltin "
+        "isclass iscoroutinefunction isdatadescriptor isfunction isgenerator isgeneratorfunction "
+        "ismethod ismethoddescriptor ismodule isroutine unwrap".split()
+    ),
+}
+#: functions of ``typing`` that read globals or a table of its own, or write
+_IMPURE_TYPING = frozenset(
+    "get_type_hints get_overloads overload clear_overloads reveal_type _eval_type".split()
+)
+_PARTLY_PURE = frozenset((*_PURE_FUNCTIONS, "typing"))
+#: classes there whose instances change what is the program's once they are entered
+_CHANGING_CLASSES = frozenset("redirect_stdout redirect_stderr _RedirectStream chdir".split())
 _IMPURE_BUILTINS = frozenset(
     (
         *("open", "print", "input", "exec", "eval", "compile", "__import__", "id", "globals"),
@@ -81,8 +99,6 @@ _IMPURE_NUMPY = frozenset(
         *("copyto", "put", "putmask", "place", "fill_diagonal", "put_along_axis"),
     )
 )
-#: which look at whoever called
-_OF_FRAMES = frozenset(("currentframe", "stack", "trace", "getouterframes", "getinnerframes"))
 #: numpy's functions of arrays, which ask an array of data what they mean for it
 DISPATCHED: Any = type(np.sum)
 #: its other functions that may be called. ``np.ascontiguousarray`` and its like are not among them:
@@ -135,13 +151,18 @@ def _is_pure_numpy(function: Any, module: str) -> bool:
 
 def is_pure_python(function: types.FunctionType) -> bool:
     """Whether a Python function of a library is known to be pure, and needs no walk."""
-    module = function.__globals__.get("__name__") or module_of(function)
-    top = str(module).partition(".")[0]
-    if top == "numpy":
-        return _is_pure_numpy(function, str(module))
-    if is_model(str(module)) or (top == "inspect" and function.__name__ in _OF_FRAMES):
+    module = str(function.__globals__.get("__name__") or module_of(function))
+    if is_model(module):
         return False
-    return module in _PURE_MODULES or function.__code__.co_filename.startswith(errors.PACKAGE)
+    if function.__code__.co_filename.startswith(errors.PACKAGE):
+        return True
+    if getattr(sys.modules.get(module), "__dict__", None) is not function.__globals__:
+        return False  # ``exec`` makes functions that say they are of any module
+    if module.partition(".")[0] == "numpy":
+        return _is_pure_numpy(function, module)
+    if module == "typing":
+        return function.__name__ not in _IMPURE_TYPING
+    return module in _PURE_MODULES or function.__name__ in _PURE_FUNCTIONS.get(module, ())
 
 
 def is_model(module: str) -> bool:
@@ -163,6 +184,8 @@ def is_pure_class(cls: type) -> bool:
         return not module.startswith("numpy.random") and cls.__name__ not in _IMPURE_NUMPY
     if is_model(module):
         return False
+    if module in _PARTLY_PURE:
+        return cls.__name__ not in _CHANGING_CLASSES
     return module in _PURE_MODULES or top == "chainrule"
 
 

@@ -62,7 +62,8 @@ class Modules:
         return bool(self._passed_on) and self._looked != self._now()
 
     def _now(self) -> tuple[int, int, bool]:
-        return len(self._found.functions), len(self._passed_on), self._any_name
+        found = self._found
+        return len(found.functions), len(self._passed_on), self._any_name or found.makes_getters
 
     def reached(self) -> list[Any]:
         """What they have under the names in all code so far."""
@@ -89,7 +90,7 @@ class Modules:
 
     def _may_be_asked_for_all(self, module: types.ModuleType, names: set[str]) -> bool:
         """Whether names that are in no code may be asked of a module; of a library: read there."""
-        if self._any_name:
+        if self._any_name or self._found.makes_getters:
             return True
         if is_library(module):
             return not names.isdisjoint(_GIVING)

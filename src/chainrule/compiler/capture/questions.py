@@ -2,7 +2,8 @@
 
 In: everything that the walk meets, and then the code of all functions. Out: what can be watched is
 noted in the ``CapturedState`` (names of classes, annotations, metadata); Unrecordable where code
-may ask for what cannot be: whether a lock is held, what is in a file, which day it is.
+may ask for what cannot be: whether a lock is held, what is in a file, which day it is. What is
+asked by names that are made at run time, hooks see: they refuse what nobody watches.
 """
 
 from __future__ import annotations
@@ -25,7 +26,20 @@ from chainrule.compiler.capture.rewriting import original
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.ways import own_place
 
-GETTERS = (operator.attrgetter, operator.methodcaller)
+GETTERS: tuple[Any, ...] = (operator.attrgetter, operator.methodcaller)
+#: attributes through which code gets at what is not followed
+REACHING = frozenset(
+    (
+        *("environ", "getenv", "warn", "import_module", "modules", "__subclasses__", "getmodule"),
+        *("__globals__", "f_globals", "f_locals", "f_back", "tb_frame", "gi_frame", "cr_frame"),
+        *("__builtins__", "__weakref__", "__context__"),
+    )
+)
+#: of a Value, what its number and its derivative are not
+LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
+#: whose call asks for any name, unless a hook sees it
+_BY_ANY_NAME = frozenset(map(id, (getattr, hasattr, *GETTERS)))
+_BY_ITSELF = "__getattribute__"
 #: of functions and classes: what no dict of theirs has
 _TITLES = ("__name__", "__qualname__", "__module__", "__doc__")
 #: of these, what is in a text of a function or a class
@@ -36,19 +50,30 @@ _ANNOTATED = frozenset(
 #: of a dataclass's fields: what their objects hold beside names and types
 _OF_FIELDS = ("default", "default_factory", "metadata")
 _OF_DATACLASSES = frozenset(("fields", "__dataclass_fields__", "asdict", "astuple", "replace"))
-_BY_TEXTS = frozenset(("getattr", "hasattr", "__getattribute__", *(g.__name__ for g in GETTERS)))
+_BY_TEXTS = frozenset(("getattr", "hasattr", _BY_ITSELF, *(g.__name__ for g in GETTERS)))
 _WRITING = frozenset(
     "str repr format format_map vformat ascii array2string array_repr array_str __str__ __repr__ "
     "__format__ substitute safe_substitute".split()
 )
+#: which enter what ``with`` would leave again
+_ENTERING = frozenset(("__enter__", "__exit__", "enter_context", "push"))
+_OF_LOCKS = _ENTERING | {"locked", "acquire", "release", "_is_owned"}
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _CLOCKS = frozenset(("today", "now", "utcnow"))
 _CLASSES = frozenset(("type", "__class__", "fields", "__dataclass_fields__", "_field_defaults"))
 _CONSTANT = frozenset((int, float, complex, str, bytes, bool, type(None)))
 _OF_MEMORY = frozenset(("flags", "strides", "ctypes", "__array_interface__", "__array_struct__"))
-_IN_C = (type, types.BuiltinFunctionType, types.MethodWrapperType, known.DISPATCHED)
-_FIELD, _NAME = re.compile(r"\{[^{}]*\}"), re.compile(r"[^\W\d]\w*")
+_CALLED = (type, types.BuiltinFunctionType, known.DISPATCHED)
+_IN_C = (
+    *(*_CALLED, types.MethodWrapperType, types.WrapperDescriptorType, types.MethodDescriptorType),
+    *(types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType),
+)
+_FIELD, _NAME = re.compile(r"\{[^{}]*\}"), re.compile(r"\.([^\W\d]\w*)")
 _OF_FILES = frozenset(dir(pathlib.Path)) - frozenset(dir(pathlib.PurePath))
+#: what is watched, or noted, where code has these names
+_ANSWERED = frozenset(
+    (*_TITLES, *_ANNOTATED, *_OF_FIELDS, *_OF_DATACLASSES, *_WRITING, *_CLASSES, *LOOKS)
+) | {"__slots__", "__hash__", "base"}
 
 
 class Questions:
@@ -60,12 +85,15 @@ class Questions:
         self._getters: list[Any] = []
         self._properties: list[property] = []
         self._named: set[str] = set()  # what the code calls, perhaps under other names
+        self._methods: set[str] = set()  # of these, what asks objects, as attributes do
+        self._asks_any = False  # it may ask for names that neither code nor a hook shows
 
     def note(self, x: Any) -> None:
         """Something that the function reaches."""
         if isinstance(x, _LOCKS):
-            names = frozenset(("locked", "acquire", "_is_owned"))
-            self._unanswerable["whether a lock is held, other than by 'with'"] = names
+            self._unanswerable["whether a lock is held, other than by 'with'"] = _OF_LOCKS
+        elif x is np.errstate:
+            self._unanswerable["numpy to treat errors otherwise, but for 'with'"] = _ENTERING
         elif isinstance(x, pathlib.Path):
             self._unanswerable["a path for what is in files"] = _OF_FILES
         elif issubclass(x if isinstance(x, type) else type(x), datetime.date):
@@ -74,22 +102,48 @@ class Questions:
             self._getters.append(x)
         elif isinstance(x, property):
             self._properties.append(x)
-        if isinstance(x, _IN_C):
+        elif type(x) is str:
+            self._methods |= in_field(x)
+        elif id(x) in _BY_ANY_NAME:
+            self._asks_any = True
+        if isinstance(x, _IN_C) and not _is_slot(x):
             self._named.add(x.__name__)
+            if not isinstance(x, _CALLED) or _is_bound(x):
+                self._methods.add(x.__name__)
+                self._asks_any |= x.__name__ == _BY_ITSELF
 
     def settle(self, found: CapturedState, classes: list[type]) -> None:
         """Watch what all code may ask for, once that is known; Unrecordable where it cannot be."""
         if found.arrays:
             self._unanswerable["how an array lies in memory"] = _OF_MEMORY
-        given = frozenset[str]().union(*map(_named_by, self._getters))
-        used = [(function, _used(original(function.__code__))) for function in found.functions]
+        if self._asks_any:
+            raise Unrecordable(
+                "it may ask for attributes by names that are in no code, other than by calls of "
+                "getattr, attrgetter and methodcaller under their own names"
+            )
+        codes = [original(function.__code__) for function in found.functions]
+        given = self._methods.union(*map(_named_by, self._getters))
+        if any(map(disassembly.matches_classes, codes)):
+            given = given.union(*map(disassembly.matched_names, codes), *map(_in_matches, classes))
+        where = [*zip(found.functions, map(_used, codes), strict=True)]
         for what, names in self._unanswerable.items():
             if given & names:
                 raise Unrecordable(f"it may ask {what}")
-            _refuse(used, names, what)
-        codes = [original(function.__code__) for function in found.functions]
+            _refuse(where, names, what)
+        unfollowed = REACHING | known.EFFECTS | {"__dict__"}
+        for name in sorted(given & unfollowed):
+            raise Unrecordable(f"it uses {name}, which reaches what cannot be followed")
         asked = self._named.union(*map(disassembly.names, codes), *map(disassembly.texts, codes))
         asked = asked.union(given, *map(_in_fields, codes))
+        found.looks |= not given.isdisjoint(LOOKS)
+        noted = asked - (LOOKS if not found.looks else frozenset())
+        noted -= {"__hash__"} if not found.hashes else frozenset()
+        refused = (REACHING | known.EFFECTS).union(*self._unanswerable.values())
+        found.unasked = refused | (_ANSWERED - noted)
+        if "eval_str" in asked and not asked.isdisjoint(_ANNOTATED):
+            raise Unrecordable(
+                "it may ask for annotations that are texts, and what these stand for"
+            )
         found.asks_classes = not asked.isdisjoint(_CLASSES)
         writes = not asked.isdisjoint(_WRITING) or any(map(disassembly.writes, codes))
         _watch_titles(found, classes, asked, writes)
@@ -111,8 +165,29 @@ def _named_by(getter: Any) -> frozenset[str]:
 
 def _in_fields(code: types.CodeType) -> frozenset[str]:
     """The attributes that fields of format strings name, as ``"{0.name}"`` does."""
-    fields = [field for text in disassembly.texts(code) for field in _FIELD.findall(text)]
-    return frozenset(name for field in fields for name in _NAME.findall(field))
+    return frozenset[str]().union(*map(in_field, disassembly.texts(code)))
+
+
+def in_field(text: str) -> frozenset[str]:
+    """The attributes that fields of one format string name."""
+    return frozenset(name for field in _FIELD.findall(text) for name in _NAME.findall(field))
+
+
+def _in_matches(cls: type) -> frozenset[str]:
+    """The attributes that a ``case`` of a class asks for by their places."""
+    names = vars(cls).get("__match_args__", ())
+    return frozenset(names) if type(names) is tuple else frozenset()
+
+
+def _is_slot(x: Any) -> bool:
+    """Whether this is what a class of the user's has for one of its slots, which are watched."""
+    return isinstance(x, types.MemberDescriptorType) and known.is_python_class(x.__objclass__)
+
+
+def _is_bound(x: Any) -> bool:
+    """Whether this is a method in C of some object."""
+    owner = getattr(x, "__self__", None)
+    return owner is not None and not isinstance(owner, (types.ModuleType, type))
 
 
 def _used(code: types.CodeType) -> set[str]:

@@ -22,23 +22,16 @@ from chainrule.compiler.capture import alike, disassembly, known
 from chainrule.compiler.capture.captured import MISSING, CapturedState, content_of, unreplaced
 from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.modules import asks_seen, by_chains, is_library, named_in
-from chainrule.compiler.capture.questions import GETTERS
+from chainrule.compiler.capture.questions import GETTERS, LOOKS, REACHING
 from chainrule.compiler.capture.rewriting import CACHED, CELLS, only_calls, original
 from chainrule.compiler.capture.standins import Unloaded, Unrecordable
 from chainrule.compiler.capture.ways import own_place
 from chainrule.core import errors
 
-_MAKERS: dict[str, Any] = {"Random": RANDOM, "default_rng": DEFAULT_RNG}
+_GENERATORS: dict[str, Any] = {"Random": RANDOM, "default_rng": DEFAULT_RNG}
+_MAKERS: dict[str, Any] = {**_GENERATORS, **{getter.__name__: getter for getter in GETTERS}}
 # Looked up by name at run time, these reach anything.
 _DYNAMIC = frozenset(("globals", "locals", "vars", "eval", "exec", "open", "__import__"))
-_DYNAMIC_ATTRIBUTES = frozenset(
-    (
-        *("environ", "getenv", "warn", "import_module", "modules", "__subclasses__", "getmodule"),
-        *("__globals__", "f_globals", "f_locals", "f_back", "tb_frame", "gi_frame", "cr_frame"),
-        "__builtins__",
-    )
-)
-_LOOKS = frozenset(("label", "op", "_op", "children", "_children", "_prev"))
 _GENERATED = frozenset(("__eq__", "__setattr__", "__delattr__", "__lt__", "__le__", "__hash__"))
 _HASHES = frozenset(("hash", "__hash__", "set", "frozenset"))
 _IDENTITY = frozenset(("id", "hash", "set", "frozenset", "index", "count", "remove"))
@@ -87,7 +80,9 @@ class Reach:
         yield from imported
         self._modules += map(self._named, imported)
         yield from self._cells()
-        found.draws |= bool(self._seen_makers)
+        found.draws |= any(maker in self._seen_makers for maker in _GENERATORS.values())
+        if any(getter in self._seen_makers for getter in GETTERS):
+            found.makes_getters, found.reach = True, alike.Reach.UNKNOWN
         yield from function.__defaults__ or ()
         if function.__kwdefaults__:
             found.dicts.append((function.__kwdefaults__, dict(function.__kwdefaults__), function))
@@ -104,10 +99,13 @@ class Reach:
         if type(namespace) is not dict:
             raise Unrecordable(f"the globals of {function.__name__} are no plain dict")
         dynamic = disassembly.global_names(self._code) & _DYNAMIC
-        for name in sorted(dynamic | (self._names & (_DYNAMIC_ATTRIBUTES | known.EFFECTS))):
+        for name in sorted(dynamic | (self._names & (REACHING | known.EFFECTS))):
             if name not in namespace or not isinstance(namespace[name], types.FunctionType):
                 line = own_place(function, {name})
                 raise Unrecordable(f"it uses {name}, which reaches what cannot be followed{line}")
+        if disassembly.raises_callers(self._code):
+            line = own_place(function, set())
+            raise Unrecordable(f"it raises again what whoever called it has caught{line}")
         if disassembly.asks_is_true(self._code):
             what = "it asks whether something is True or False by 'is' or 'match'"
             raise Unrecordable(f"{what}{own_place(function, set())}")
@@ -119,15 +117,17 @@ class Reach:
         found.catches.update(disassembly.catching(code))
         if found.reach and not alike.is_trusted(function) and not alike.code_is_known(code):
             found.reach = alike.Reach.UNKNOWN
-        found.looks |= bool(names & _LOOKS)
-        found.tells |= any(getter.__name__ in names for getter in GETTERS)
+        gets = any(getter.__name__ in names for getter in GETTERS)
+        asked = names | disassembly.texts(code) if gets else names
+        found.looks |= not asked.isdisjoint(LOOKS)
+        found.tells |= gets
         found.tells |= disassembly.matches_classes(code)
         if not is_own(function):
             catches = any(True for _ in disassembly.catching(code))
             found.asks_types |= "__class__" in names or disassembly.matches(code) or catches
         found.hashes |= not names.isdisjoint(_HASHES) or disassembly.makes_sets(code)
         if not _is_generated(function):
-            asks = bool(names & _LOOKS) or disassembly.asks_identity(code, namespace, {"IS_OP"})
+            asks = bool(names & LOOKS) or disassembly.asks_identity(code, namespace, {"IS_OP"})
             contains = disassembly.asks_identity(code, namespace, {"CONTAINS_OP"})
             found.asks |= asks or not names.isdisjoint(_IDENTITY - _SEEN)
             found.contains |= contains

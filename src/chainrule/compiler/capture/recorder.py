@@ -98,8 +98,10 @@ class Recorder(_Watched):  # type: ignore[misc]
         self.watched: set[int] = set()  # ids of captured containers
         self.module_names: set[str] = set()  # under which modules in its hands are followed
         self.whole_modules: set[int] = set()  # ids of those that are as a whole
+        self.unasked: frozenset[str] = frozenset()  # names for which nothing is watched
         self.stores_into: dict[int, str] = {}  # by id, the line that changes one of these
         self.identity = False  # the function asked which Value it had
+        self.same_texts = False  # the function asked by ``is`` which of two equal texts it had
         self.passed: set[int] = set()  # ids of the containers that stand for arguments
         self.arguments: list[Any] = []  # all of them
         self.settled: list[str] = []  # where data became static
@@ -153,7 +155,7 @@ class Recorder(_Watched):  # type: ignore[misc]
 
         def look(x: Any) -> None:
             plain = isinstance(x, (Value, np.ndarray)) or issubclass(type(x), StandIn)
-            found.append(x is text or type(x) in OPENED or (hasattr(x, "__dict__") and not plain))
+            found.append(x is text or type(x) in OPENED or (not plain and hasattr(x, "__dict__")))
 
         map_leaves(look, self.arguments, True)
         return any(found)

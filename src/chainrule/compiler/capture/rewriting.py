@@ -42,8 +42,11 @@ WATCHED = frozenset(
     "int float bool ord map type isinstance hasattr getattr sorted len set frozenset "
     "list tuple sum min max enumerate zip any all".split()
 )
-#: attributes of modules that make generators of random numbers, containers, or spans of time
-MAKERS = frozenset(("Random", "default_rng", "Counter", "defaultdict", "timedelta"))
+#: attributes of modules that make generators of random numbers, containers, spans of time, or what
+#: asks for attributes
+MAKERS = frozenset(
+    "Random default_rng Counter defaultdict timedelta attrgetter methodcaller".split()
+)
 #: names under which functions that keep their results in a cache were found so far
 CACHED: set[str] = set()
 #: global names and those of closures under which functions reach what they change outside

@@ -318,6 +318,7 @@ def _trace(
     containers = (*state.lists, *state.dicts, *state.sets, *state.arrays, *rebuilt.records)
     recorder.watched = {id(x) for x, *_ in containers} | recorder.passed
     recorder.module_names, recorder.whole_modules = state.module_names, state.whole_modules
+    recorder.unasked = state.unasked
     tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
     passed = set(map(id, call.values))
     captured = tuple([v for v in state.values if id(v) not in passed])
@@ -368,6 +369,8 @@ def _trace(
         if recorder.undefined is not None:
             raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
         recorder.selector.check(recorder.identity)
+        if recorder.same_texts:
+            state.compare_texts()
         if rebuilt.changed():
             raise Unrecordable("it changes a list, dict, array or object it was passed")
         change = state.changed()

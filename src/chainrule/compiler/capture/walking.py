@@ -165,6 +165,8 @@ def _is_atom(x: Any) -> bool:
         raise Unrecordable("it reaches a numpy function made of a Python one")
     if isinstance(x, np.dtype) and x.metadata:
         raise unwatched(x)
+    if isinstance(x, np.dtype) and (x.names is not None or x.subdtype is not None):
+        return False  # its fields may be given other names
     if isinstance(x, _HOLDING):
         return False
     if isinstance(x, DESCRIPTORS):
@@ -287,9 +289,16 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
             raise unwatched(x)
         found.arrays.append((x, x.shape, x.tobytes()))
         found.names.append((x, "dtype", x.dtype))
+        if x.dtype.names is not None:
+            yield x.dtype
         if x.dtype == object:
             found.objects.append((x, x.ravel().tolist()))
             yield from found.objects[-1][1]
+    elif isinstance(x, np.dtype):
+        found.names.append((x, "names", x.names))
+        yield from (part for part, *_ in (x.fields or {}).values())
+        if x.subdtype is not None:
+            yield x.subdtype[0]
     elif isinstance(x, random.SystemRandom):
         raise Refused("it draws random numbers", RANDOM_ADVICE)
     elif _draws_in_c(x):

@@ -448,6 +448,7 @@ class FastPath:
         if shape.row not in self.plans and len(self.plans) >= STRUCTURES:
             return False
         self._kept.append(shape.keys)
+        self.changed = self._captured.check  # a recording may have asked which texts there are
         self.tells |= asks
         cached = self.plans.setdefault(shape.row, [])
         finish = _finish(call, variant)

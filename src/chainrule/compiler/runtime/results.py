@@ -10,8 +10,8 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, eager_arguments, holds_values
 from chainrule.compiler.capture.recordings import FIRST_RULE, ArrayOutput, Output, Recording
-from chainrule.core import errors
 from chainrule.core.backend import Value, kernels, nonfinite, topological_order, vsum
+from chainrule.derivatives.arguments import is_number
 from chainrule.derivatives.backward import recording
 from chainrule.trees import Floats, children, field_names, is_record, map_leaves
 
@@ -76,7 +76,7 @@ def wanted_of(recording: Recording) -> Output | None:
 def first_of(result: Any) -> Any:
     """The value of what a function returned: itself, or the first of a pair."""
     first = result[0] if has_extras(result) else result
-    return float(first) if errors.is_real(first) and not isinstance(first, bool) else first
+    return float(first) if is_number(first) and not isinstance(first, Value) else first
 
 
 def carriers(recording: Recording, root: int) -> set[int]:

@@ -303,7 +303,7 @@ def _agree(x: Any, y: Any) -> bool:
         if x.shape != y.shape:
             return False
         difference, size = np.abs((x - y).data), np.abs(y.data)
-    elif isinstance(y, np.ndarray) or (errors.is_real(y) and not isinstance(y, bool)):
+    elif isinstance(y, np.ndarray) or (errors.is_real(y) and not isinstance(y, (bool, np.bool_))):
         if np.shape(x) != np.shape(y):
             return False
         difference, size = np.abs(np.subtract(x, y)), np.abs(y)
