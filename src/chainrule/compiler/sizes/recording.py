@@ -231,7 +231,7 @@ class _Small:
 def _formulas(call: Call, made: Trace, inputs: Sequence[Named]) -> Formulas:
     root = wanted_of(made.recording)
     assert root is not None
-    source = RecordedCall.of(call, made.recording, root.position)
+    source = RecordedCall.of(call, made.recording, root.position, margins=False)
     program = source.without_steps(False)
     assert program is not None
     addresses = [int(program.address[x.position]) for x in made.recording.outputs]
