@@ -268,6 +268,9 @@ class RecordedCall:
         loops: tuple[Loop, ...],
         arranged: Pieces | Beside | None = None,
     ) -> Program:
+        given, read = self.recording.selection.places, self.lifted.selection.places
+        if loops and len(read) > len(given):
+            raise NotLiftable("what an integer selects is measured in a later loop")
         made = group(
             self._graph(loops) if loops else self.graph,
             self.lifted,

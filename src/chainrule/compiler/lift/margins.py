@@ -1,20 +1,20 @@
 """How far rounding may have moved what a comparison reads, computed beside it.
 
-In: a recording. Out: the same with more instructions at its end, for machine code. Machine code adds
-in its own order and has its own elementary functions, so a number that eager computes too may differ
-by a few units in the last place *of the largest term that went into it*: where terms cancel, that is
-far more than of the number itself. So of each number that a comparison, a jump such as ``floor``, or
-``atan2`` depends on, the sum of the squares of what went into it is computed as well: of a sum
-those of its terms, of a product the product of its factors', of any other function its own square
-and what its slopes make of its operands'. Where two numbers are nearer than ``NEAR`` times the root of
-that, an instruction is not a number, and the call is left to the tape, whose bits are eager's.
+In: a recording. Out: the same with more instructions at its end, for machine code. That adds in its
+own order and has its own elementary functions, so its numbers differ from eager's by some units in
+the last place of the largest term that went into them: where terms cancel, far more than of the
+number itself. So of each number that a comparison, a jump such as ``floor``, or ``atan2`` depends
+on, the squares of what went into it are added up as well: of a sum those of its terms, of a product
+the product of its factors', of any other function its own square and what its slopes make of its
+operands'. Where two numbers are nearer than ``NEAR`` times the root of that, an instruction is not
+a number, and the call is left to the tape, whose bits are eager's.
 
-Squares, not magnitudes: the errors of terms are as likely to be up as down, and in a loop in time
-bounds of magnitudes grow without end where the errors do not. ``NEAR`` is 10⁶ units in the last place,
-which is above the worst that sums of some thousands of terms can do.
+Squares, not magnitudes: errors are as likely to be up as down, and in a loop in time bounds of
+magnitudes grow without end where the errors do not. ``NEAR`` is 10⁶ units in the last place, above
+the worst that sums of some thousands of terms can do.
 
-Nothing is added where no terms can cancel: numbers that were passed, what is rounded once from them,
-products, and sums of what is never negative. There the number itself is the measure.
+Nothing is added where no terms can cancel: for numbers that were passed, what is rounded once from
+them, products, and sums of what is never negative. There the number itself is the measure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +73,10 @@ class Unknown(Exception):
 
 
 #: the slopes of a quotient of data, which has no derivative
-_QUOTIENT = (lambda y, a, b: ops.div(1.0, b), lambda y, a, b: ops.div(-y, b))
+_QUOTIENT: tuple[Callable[..., Any], ...] = (
+    lambda y, a, b: ops.div(1.0, b),
+    lambda y, a, b: ops.div(-y, b),
+)
 
 
 @functools.cache
@@ -100,8 +103,7 @@ class _Read(NamedTuple):
     owner: int = -1
 
 
-@dataclass(frozen=True)
-class _Sort:
+class _Sort(NamedTuple):
     """What is known of a number in every call."""
 
     is_exact: bool  # it has eager's bits, but for the sign of zero
@@ -130,8 +132,13 @@ def with_margins(recording: Recording) -> Recording:
 
 class _Margins:
     def __init__(self, recording: Recording, users: list[int]) -> None:
-        self.recording, self.users = recording, users
+        self.recording, self.users, self.size = recording, users, len(recording)
         self.rules = list(recording.rules)
+        self.code_of = {rule: FIRST_RULE + k for k, rule in enumerate(self.rules)}
+        self.given_codes = recording.codes.tolist()
+        self.given_operands = recording.operands.tolist()
+        self.given_constants = recording.constants.tolist()
+        self.has_number = recording.number.tolist()
         self.codes: list[int] = []  # of the new instructions
         self.operands: list[list[int]] = []
         self.constants: list[tuple[float, float]] = []
@@ -139,14 +146,17 @@ class _Margins:
         self.known: dict[Any, int] = {}
         selection = recording.selection
         self.owners = dict(zip(selection.places.tolist(), selection.owners.tolist(), strict=True))
-        self.uses = np.bincount(recording.operands.ravel() + 1, minlength=len(recording) + 1)[1:]
+        uses = np.bincount(recording.operands.ravel() + 1, minlength=self.size + 1)
+        self.uses = uses[1:].tolist()
+        self.reads: dict[int, list[_Read]] = {}
         self.sorts: dict[int, _Sort] = {}
         self.first: dict[int, int] = {}  # of each number: the first that is computed alike
         computed: dict[Any, int] = {}
         for i in self._upstream():
             reads = [(self.first[r.position], r.owner) for r in self._reads(i)]
-            numbers = tuple(recording.constants[i].tolist()) if reads else i
-            self.first[i] = computed.setdefault((recording.codes[i], tuple(reads), numbers), i)
+            numbers = tuple(self.given_constants[i]) if reads else i
+            alike = self.given_codes[i], tuple(reads), numbers
+            self.first[i] = computed.setdefault(alike, i)
             self.sorts[i] = self._sort(i)
 
     def made(self) -> Recording:
@@ -181,26 +191,34 @@ class _Margins:
     # --- what is known of numbers -----------------------------------------------------------------
 
     def _rule(self, i: int) -> Op | None:
-        code = int(self.recording.codes[i])
+        code = self.given_codes[i]
         return None if code < FIRST_RULE else self.recording.rules[code - FIRST_RULE]
 
     def _reads(self, i: int) -> list[_Read]:
-        row = self.recording.operands[i].tolist()
-        return [_Read(p, self.owners.get(3 * i + j, -1)) for j, p in enumerate(row) if p >= 0]
+        found = self.reads.get(i)
+        if found is None:
+            row, owners = self.given_operands[i], self.owners
+            found = [_Read(p, owners.get(3 * i + j, -1)) for j, p in enumerate(row) if p >= 0]
+            self.reads[i] = found
+        return found
 
     def _number(self, i: int) -> float | None:
         """The plain number that is its second operand."""
-        return float(self.recording.constants[i, 0]) if self.recording.number[i] else None
+        return float(self.given_constants[i][0]) if self.has_number[i] else None
 
     def _parameters(self, i: int) -> tuple[float, ...]:
         rule = self._rule(i)
         count = len(rule.parameters) if rule is not None else 0
-        return tuple(self.recording.constants[i, :count].tolist())
+        return tuple(self.given_constants[i][:count])
 
     def _candidates(self, read: _Read) -> Iterable[int]:
         if read.owner < 0:
             return (read.position,)
         return [int(p) for p in self.recording.selection.gathers[read.owner].candidates]
+
+    def _table(self, read: _Read) -> int:
+        """Which numbers an integer selects among."""
+        return id(self.recording.selection.gathers[read.owner].candidates)
 
     def _upstream(self) -> list[int]:
         """All that they depend on, in order."""
@@ -215,9 +233,9 @@ class _Margins:
         return sorted(found)
 
     def _sort_of(self, read: _Read) -> _Sort:
+        if read.owner < 0:
+            return self.sorts[read.position]
         some = [self.sorts[p] for p in self._candidates(read)]
-        if len(some) == 1:
-            return some[0]
         return _Sort(
             all(x.is_exact for x in some),
             all(x.is_same for x in some),
@@ -228,9 +246,8 @@ class _Margins:
     def _sort(self, i: int) -> _Sort:
         rule = self._rule(i)
         if rule is None:
-            is_constant = int(self.recording.codes[i]) == CONSTANT
-            positive = is_constant and float(self.recording.constants[i, 0]) >= 0.0
-            return replace(_TRUTH, is_positive=positive)
+            positive = self.given_codes[i] == CONSTANT and self.given_constants[i][0] >= 0.0
+            return _TRUTH._replace(is_positive=positive)
         if rule in COMPARISONS:
             return _TRUTH
         reads = self._reads(i)
@@ -274,12 +291,13 @@ class _Margins:
     def _add(self, rule: Op, reads: list[_Read], parameters: tuple[float, ...] = ()) -> _Read:
         key = (rule, tuple(reads), parameters)
         if key not in self.known:
-            if rule not in self.rules:
+            if rule not in self.code_of:
+                self.code_of[rule] = FIRST_RULE + len(self.rules)
                 self.rules.append(rule)
-            at = len(self.recording) + len(self.codes)
+            at = self.size + len(self.codes)
             row = [read.position for read in reads]
             self.places += [(3 * at + j, r.owner) for j, r in enumerate(reads) if r.owner >= 0]
-            self.codes.append(FIRST_RULE + self.rules.index(rule))
+            self.codes.append(self.code_of[rule])
             self.operands.append([*row, *[-1] * (3 - len(row))])
             first, second, *_ = (*parameters, 0.0, 0.0)
             self.constants.append((first, second))
@@ -288,7 +306,7 @@ class _Margins:
 
     def _constant(self, number: float) -> _Read:
         if number not in self.known:
-            self.known[number] = len(self.recording) + len(self.codes)
+            self.known[number] = self.size + len(self.codes)
             self.codes.append(CONSTANT)
             self.operands.append([-1, -1, -1])
             self.constants.append((number, 0.0))
@@ -318,17 +336,17 @@ class _Margins:
 
     def _is_measured(self, read: _Read) -> bool:
         """Whether its own square is the measure, and there is an instruction to read it from."""
-        sort = self._sort_of(read)
-        if read.owner >= 0 and not sort.is_plain:
-            raise Unknown
-        position = read.position
-        alone = read.owner >= 0 or not self._is_merged(read) or bool(self.uses[position] > 1)
-        return sort.is_plain and alone
+        if read.owner >= 0 or not self._sort_of(read).is_plain:
+            return False
+        return not self._is_merged(read) or self.uses[read.position] > 1
 
     def _needed(self, read: _Read) -> list[_Read]:
         """The operands whose squares its own are made of."""
         if self._is_measured(read):
             return []
+        if read.owner >= 0:
+            is_known = ("table", self._table(read)) in self.known
+            return [] if is_known else [_Read(p) for p in self._candidates(read)]
         rule, reads = self._rule(read.position), self._reads(read.position)
         if rule in (ops.add, ops.mul):
             return reads
@@ -338,6 +356,12 @@ class _Margins:
     def _made_squares(self, read: _Read) -> _Read:
         if self._is_measured(read):
             return self._add(ops.mul, [read, read])
+        if read.owner >= 0:  # as if all of them went into it: their sum is computed only once
+            key = "table", self._table(read)
+            if key not in self.known:
+                some = dict.fromkeys(self._candidates(read))
+                self.known[key] = self._sum([self._of(_Read(p)) for p in some]).position
+            return _Read(self.known[key])
         i = read.position
         rule, reads, number = self._rule(i), self._reads(i), self._number(i)
         assert rule is not None
