@@ -125,6 +125,15 @@ for t in {TS}:
 for t in {TS}:
     {A} = {A} * 0.5 if t >= {N} or {W}[t] > 0.2 else {A} + {W}[t]
 """,
+    """
+large = [w * 1e{K} for w in {W}]
+left, right = sum(large), sum(large[{K} % {N}:] + large[: {K} % {N}])
+{A} = {A} + ({W}[0] if left > right else 2.0 * {W}[-1] if left == right else {W}[1] * 3.0)
+""",
+    """
+rest = sum(a * a for a in {W}) - sum(b * b for b in reversed({W}))
+{A} = {A} * (1.5 if rest >= 0 else 0.5) + chainrule.atan2(rest, -1.0 - {W}[0] * {W}[0])
+""",
 )
 
 #: the same of data

@@ -41,7 +41,7 @@ trunc = _jumps("trunc", "x without its fraction", _whole(math.trunc, np.trunc), 
 _EVERY_WHOLE = 2.0**52  # from here on a float has no fraction
 
 
-def _nearest(x: Any) -> Any:
+def nearest(x: Any) -> Any:
     """Adding 2⁵² leaves no room for a fraction, so that the sum is rounded, half to even."""
     size = ops.abs(x)
     near = (size + _EVERY_WHOLE) - _EVERY_WHOLE
@@ -49,7 +49,7 @@ def _nearest(x: Any) -> Any:
 
 
 round: Op = _jumps(
-    "round", "the nearest integer, half to even", _nearest, 2.5, 2.0, aliases=("rint",)
+    "round", "the nearest integer, half to even", nearest, 2.5, 2.0, aliases=("rint",)
 )
 sign = _jumps("sign", "-1, 0 or 1", lambda x: where(x > 0, 1.0, where(x < 0, -1.0, x)), 0.0, 0.0)
 

@@ -82,8 +82,8 @@ LENGTHS = [[0.5] * n for n in range(1, 6)]
             "argument 'data' is another date in most calls; pass a number, as its toordinal()",
         ),
         (
-            [np.array([n, n + 1], np.int32) for n in range(5)],
-            "argument 'data' is another array of int32 in most calls; pass it as an array of int64 "
+            [np.array([2**63 + n], np.uint64) for n in range(5)],
+            "argument 'data' is another array of uint64 in most calls; pass it as an array of int64 "
             "or float64, or as a list of bools",
         ),
         (

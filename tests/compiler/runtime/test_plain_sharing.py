@@ -363,7 +363,8 @@ def test_integers_between_floats_are_compared_exactly(f):
 
 
 def test_nothing_is_recorded_again():
-    first, second = [[0.1, -0.2] for _ in range(3)], [[0.3, 0.1, -0.5] for _ in range(4)]
+    first = [[0.1, -0.2], [0.3, 0.1], [-0.4, 0.2]]
+    second = [[0.3, 0.1, -0.5], [0.2, 0.4, 0.1], [-0.3, 0.2, 0.6], [0.1, -0.1, 0.2]]
     weights = {"first": first, "second": second}
     for p in (weights, {name: np.array(rows) for name, rows in weights.items()}):
         fast = compiled(network)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from chainrule.compiler.codegen.coefficients import FORMATS, Format
+from chainrule.compiler.lift import margins
 from chainrule.compiler.lift.exactness import COMPARISONS
 from chainrule.core import ops, rounding
 from chainrule.core.ops import Op
@@ -441,6 +442,17 @@ def _compared(row: Op) -> Callable[[Vector, Vector], Vector]:
     return compare
 
 
+def _checked(row: Op) -> Callable[..., Vector]:
+    """Whether rounding may decide something, where eager's numbers are doubles always."""
+
+    def check(*xs: Vector) -> Vector:
+        near = margins.NEAR if xs[0].code.dtype == "float64" else 1e-4
+        checked: Vector = row.forward(*xs, near)
+        return checked
+
+    return check
+
+
 def _shared(function: Callable[[Vector], Vector]) -> Callable[[Vector], Vector]:
     """As a helper function, defined once for all instructions that use it."""
     return lambda x: x.code.shared(function.__name__, [x], function)
@@ -471,6 +483,7 @@ INLINE: dict[str, Callable[..., Vector]] = {
 ROWS: dict[Op, Callable[..., Vector]] = {
     ops.sigmoid: _shared(sigmoid),
     **{row: _compared(row) for row in COMPARISONS},
+    **{row: _checked(row) for row in margins.CHECKS},
     rounding.floor: lambda x: _unless_near_a_jump(x.intrinsic("floor"), x),
     rounding.ceil: lambda x: _unless_near_a_jump(x.intrinsic("ceil"), x),
     rounding.trunc: lambda x: _unless_near_a_jump(x.intrinsic("trunc"), x),

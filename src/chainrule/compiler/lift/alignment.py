@@ -20,6 +20,7 @@ from chainrule.compiler.lift.endings import copied_by, with_endings
 from chainrule.compiler.lift.exactness import mark_exact
 from chainrule.compiler.lift.grouping import SPARE, group, group_count, grouped
 from chainrule.compiler.lift.loops import Loop, find_loops
+from chainrule.compiler.lift.margins import with_margins
 from chainrule.compiler.lift.ordering import Beside, Pieces, is_regular
 from chainrule.compiler.lift.powers import with_powers_alike
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, address_type
@@ -55,6 +56,7 @@ class RecordedCall:
     arrays: tuple[int, ...] = ()  # where among its inputs an array begins
     among: Addresses | None = None  # its inputs among those of the longest, where others move too
     births: Addresses | None = None  # of its private inputs: in which step of growth they came
+    margins: bool = True  # for machine code, which tells where rounding may decide something
 
     @classmethod
     def of(
@@ -63,10 +65,11 @@ class RecordedCall:
         recording: Recording,
         root: int,
         slots: Addresses | None = None,
+        margins: bool = True,
     ) -> RecordedCall:
         """A call and its recording; ``slots``: as above, where a longer call's are others."""
         layout = Layout(call.first, tuple(call.sizes), len(call.ints))
-        return cls.laid_out(layout, recording, root, slots)
+        return replace(cls.laid_out(layout, recording, root, slots), margins=margins)
 
     @classmethod
     def laid_out(
@@ -121,7 +124,7 @@ class RecordedCall:
             return flat
         if self.recording.shed:
             raise reason  # loops and steps are found in its instructions
-        found = find_loops(self.recording) if loops else ()
+        found = find_loops(self.lifted) if loops else ()
         if flat is not None and len(flat.instructions) <= MANY_SHAPES and self._select_in(found):
             return flat  # few shapes: quicker than a loop, at all lengths
         try:
@@ -150,7 +153,7 @@ class RecordedCall:
         if self.recording.shed:
             raise NotLiftable("its instructions are not kept")
         periods = {loop.period for loop in like.loops}
-        made = self._program(like, find_loops(self.recording, periods))
+        made = self._program(like, find_loops(self.lifted, periods))
         return self.ended(made, like.sorts) if like.ended else made
 
     def ended(self, program: Program, sorts: bool = True) -> Program:
@@ -177,7 +180,7 @@ class RecordedCall:
         """
         made = group(
             self.graph,
-            self.recording,
+            self.lifted,
             self.private,
             self.arrays,
             limit=limit,
@@ -188,7 +191,7 @@ class RecordedCall:
 
     def without_steps(self, loops: bool) -> Program | None:
         """Its array program without steps: with loops in time, or without; None: it has none."""
-        found = find_loops(self.recording) if loops else ()
+        found = find_loops(self.lifted) if loops else ()
         return None if loops and not found else self._program(None, found)
 
     def arranged(self, shorter: RecordedCall, plain: Program) -> Program:
@@ -202,6 +205,11 @@ class RecordedCall:
         if not is_regular(made, plain):
             raise NotLiftable("another length differs in irregular places")
         return made
+
+    @functools.cached_property
+    def lifted(self) -> Recording:
+        """What its programs are made of: positions are the recording's, and more at the end."""
+        return with_margins(self.recording) if self.margins else self.recording
 
     @functools.cached_property
     def graph(self) -> Graph:
@@ -223,12 +231,13 @@ class RecordedCall:
     def forget_graph(self) -> None:
         """Free the graph, until a program is made of it again."""
         self.__dict__.pop("graph", None)
+        self.__dict__.pop("lifted", None)
 
     def _graph(self, loops: tuple[Loop, ...]) -> Graph:
         """Its canonical graph, private inputs apart from those that are shared."""
         classes = np.zeros(self.recording.inputs, np.int8)
         classes[self.private] = 1
-        return canonicalise(self.recording, classes, loops=loops)
+        return canonicalise(self.lifted, classes, loops=loops)
 
     def inputs_in(self, longer: Program) -> Addresses:
         """The address in a longer program of each input."""
@@ -259,9 +268,12 @@ class RecordedCall:
         loops: tuple[Loop, ...],
         arranged: Pieces | Beside | None = None,
     ) -> Program:
+        given, read = self.recording.selection.places, self.lifted.selection.places
+        if loops and len(read) > len(given):
+            raise NotLiftable("what an integer selects is measured in a later loop")
         made = group(
             self._graph(loops) if loops else self.graph,
-            self.recording,
+            self.lifted,
             self.private,
             self.arrays,
             like,
@@ -276,7 +288,7 @@ class RecordedCall:
         recording = with_powers_alike(self.recording)
         if recording is not self.recording:
             return replace(self, recording=recording)._in_steps()
-        made = schedule(self.graph, recording, self.private, self.arrays, self.selecting)
+        made = schedule(self.graph, self.lifted, self.private, self.arrays, self.selecting)
         return self._placed(made)
 
     def _placed(self, made: Program) -> Program:

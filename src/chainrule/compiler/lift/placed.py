@@ -38,7 +38,7 @@ def add_operands(
     """
     graph, first = places.graph, nodes[0]
     if made.kind in (RULE, EXTREME):
-        made.rule = places.recording.rules[graph.code_of(first) - FIRST_RULE]
+        made.rule = graph.rules[graph.code_of(first) - FIRST_RULE]
     if made.kind == RULE:
         plain_at = graph.plain_at[nodes]
         assert made.rule is not None

@@ -65,6 +65,7 @@ else:
     EAGER, RECORD = Cost(2e-5, 4e-6), Cost(4e-3, 3.5e-5)
     JOIN, BUILD = Cost(4e-3, 1e-5), Cost(25e-3, 2e-5)
     REPLAY = Cost(6e-5, 2e-6)
+ROUNDING = 1e-6  # of a call
 FINDING = 2e-3  # seconds for all that a function reaches, and for its code made recordable
 FLATTENING = 2e-7  # seconds for each number that is passed, where the fast path has no answer
 SAVED = 4e-8 if engine == "native" else 4e-6  # seconds by the fast path, for each instruction
@@ -347,7 +348,7 @@ class Ledger:
         """How many calls are to run eagerly before it may be otherwise."""
         eager = EAGER.of(self._size)
         owed = max(-self._credit(self._size) / 0.5, -(self._looks or 0.0) / LOOKING)
-        return max(self._rest, math.ceil(owed / eager) if owed > 0.0 else 0)
+        return max(self._rest, math.ceil(owed / eager - ROUNDING))
 
     def calls_to_recording(self, asked: bool = False) -> int:
         """How many calls are to run eagerly before the first recording can be paid for."""

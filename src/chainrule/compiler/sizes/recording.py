@@ -22,6 +22,7 @@ from chainrule.compiler.formulas.decoding import Choice
 from chainrule.compiler.formulas.input_names import Named
 from chainrule.compiler.lift import interpreter
 from chainrule.compiler.lift.alignment import RecordedCall
+from chainrule.compiler.lift.margins import with_margins
 from chainrule.compiler.runtime.decisions import Runs
 from chainrule.compiler.runtime.results import wanted_of
 from chainrule.compiler.runtime.variants import Variant
@@ -231,7 +232,9 @@ class _Small:
 def _formulas(call: Call, made: Trace, inputs: Sequence[Named]) -> Formulas:
     root = wanted_of(made.recording)
     assert root is not None
-    source = RecordedCall.of(call, made.recording, root.position)
+    source = RecordedCall.of(call, made.recording, root.position, margins=False)
+    if with_margins(made.recording) is not made.recording:
+        raise Untranslatable("terms that may cancel are compared, and formulas do not say how far")
     program = source.without_steps(False)
     assert program is not None
     addresses = [int(program.address[x.position]) for x in made.recording.outputs]

@@ -360,7 +360,7 @@ def lifted(recorded: Recorded, with_loops: bool) -> Program | None:
     root = wanted_of(recorded.recording)
     if root is None:
         raise Untranslatable("it returns no single Value, and no numbers")
-    source = RecordedCall.of(recorded.call, recorded.recording, root.position)
+    source = RecordedCall.of(recorded.call, recorded.recording, root.position, margins=False)
     return source.without_steps(with_loops)
 
 

@@ -93,7 +93,7 @@ def padded_program(
 
     ``names``: of the arguments that are padded.
     """
-    source = RecordedCall.of(longest.call, longest.recording, longest.root)
+    source = RecordedCall.of(longest.call, longest.recording, longest.root, margins=False)
     program = source.without_steps(loops=False)
     assert program is not None
     calls = [_among(other, longest) for other in others]
@@ -162,7 +162,7 @@ def _among(other: Shorter, longest: Shorter) -> RecordedCall:
     among = np.array(places, np.int64)
     own = sum(x.size for x in other.inputs if x.integers) + len(other.recording.selection.numbers)
     slots = among[len(among) - own :] - (at - integers)
-    made = RecordedCall.of(other.call, other.recording, other.root, slots)
+    made = RecordedCall.of(other.call, other.recording, other.root, slots, margins=False)
     return replace(made, among=among)
 
 

@@ -102,7 +102,7 @@ def _translated(function: Callable[..., Any], recorded: Recorded) -> CSource:
 def _programs(recorded: Recorded) -> Iterator[Program]:
     """The array programs of a recording: without and with loops in time; else the tape."""
     recording = recorded.recording
-    call = RecordedCall.of(recorded.call, recording, recording.outputs[0].position)
+    call = RecordedCall.of(recorded.call, recording, recording.outputs[0].position, margins=False)
     lifted = False
     for with_loops in (False, True):
         try:

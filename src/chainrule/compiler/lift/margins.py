@@ -1,0 +1,420 @@
+"""How far rounding may have moved what a comparison reads, computed beside it.
+
+In: a recording. Out: the same with more instructions at its end, for machine code. That adds in its
+own order and has its own elementary functions, so its numbers differ from eager's by some units in
+the last place of the largest term that went into them: where terms cancel, far more than of the
+number itself. So of each number that a comparison, a jump such as ``floor``, or ``atan2`` depends
+on, the squares of what went into it are added up as well: of a sum those of its terms, of a product
+the product of its factors', of any other function its own square and what its slopes make of its
+operands'. Where two numbers are nearer than ``NEAR`` times the root of that, an instruction is not
+a number, and the call is left to the tape, whose bits are eager's.
+
+Squares, not magnitudes: errors are as likely to be up as down, and in a loop in time bounds of
+magnitudes grow without end where the errors do not. ``NEAR`` is 10⁶ units in the last place, above
+the worst that sums of some thousands of terms can do.
+
+Nothing is added where no terms can cancel: for numbers that were passed, what is rounded once from
+them, products, and sums of what is never negative. There the number itself is the measure.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, Recording
+from chainrule.compiler.lift.exactness import COMPARISONS
+from chainrule.core import ops, rounding
+from chainrule.core.ops import Op, no_gradient
+
+NEAR = 1e-10  # measured by the root of the sum of the squares of all terms
+JUMPS = (rounding.floor, rounding.ceil, rounding.trunc, rounding.round)
+RATIOS = (rounding.floor_divide, rounding.mod)
+
+#: no terms cancel in them, and they are no steeper than their operand is large
+_SMOOTH = (
+    *(ops.sqrt, ops.exp, ops.sigmoid, ops.tanh, ops.softplus, ops.hypot, ops.divide, ops.pow),
+    *(ops.power, ops.number_power, ops.integer_power, ops.atan, ops.sinh, ops.cosh, ops.asinh),
+    *(ops.erf, ops.expm1),
+)
+_NEVER_NEGATIVE = (ops.abs, ops.exp, ops.sigmoid, ops.sqrt, ops.softplus, ops.hypot, ops.relu)
+#: their slopes are 1 at most, also where they have none
+_CHOOSING = (ops.detach, ops.first_max, ops.first_min, ops.maximum, ops.minimum, ops.clip)
+_FLAT = (*_CHOOSING, ops.abs, ops.relu, ops.leaky_relu)
+
+
+def too_near(distance: Any, squares: Any, near: float = NEAR) -> Any:
+    """0, or not a number where a distance may be rounding alone."""
+    return ops.where(distance * distance > near * near * squares, 0.0, math.nan)
+
+
+def _near_cut(y: Any, x: Any, squares: Any, near: float = NEAR) -> Any:
+    """The same for the jump of atan2, which is where y is a zero and x is not positive."""
+    return ops.where(x > 0.0, 0.0, too_near(y, squares, near))
+
+
+def _check(name: str, forward: Callable[..., Any], arity: int) -> Op:
+    return Op(name, name, name, forward, (no_gradient,) * arity)
+
+
+near_tie = _check("near_tie", lambda a, b, q, n=NEAR: too_near(a - b, q, n), 3)
+near_cut = _check("near_cut", _near_cut, 3)
+near_whole = _check("near_whole", lambda x, q, n=NEAR: too_near(x - rounding.nearest(x), q, n), 2)
+CHECKS = (near_tie, near_cut, near_whole)
+
+
+class Unknown(Exception):
+    """What went into a number cannot be told."""
+
+
+#: the slopes of a quotient of data, which has no derivative
+_QUOTIENT: tuple[Callable[..., Any], ...] = (
+    lambda y, a, b: ops.div(1.0, b),
+    lambda y, a, b: ops.div(-y, b),
+)
+
+
+@functools.cache
+def _slope(op: Op, k: int) -> Op:
+    """The square of a slope, from the result and the operands."""
+
+    slope_of = _QUOTIENT[k] if op is ops.divide else op.partials[k]
+    if slope_of is no_gradient:
+        raise Unknown
+
+    def forward(*numbers: Any) -> Any:
+        slope = slope_of(*numbers)
+        return slope * slope
+
+    name = f"square of slope {k} of {op.name}"
+    partials = (no_gradient,) * (1 + op.arity)
+    return Op(name, name, name, forward, partials, op.parameters)
+
+
+class _Read(NamedTuple):
+    """An operand: an instruction, or what an integer selects (``owner``: its gather)."""
+
+    position: int
+    owner: int = -1
+
+
+class _Sort(NamedTuple):
+    """What is known of a number in every call."""
+
+    is_exact: bool  # it has eager's bits, but for the sign of zero
+    is_same: bool  # and that too
+    is_plain: bool  # it is as accurate as its size says
+    is_positive: bool  # or zero
+
+
+_ANY = _Sort(is_exact=False, is_same=False, is_plain=False, is_positive=False)
+_TRUTH = _Sort(is_exact=True, is_same=True, is_plain=True, is_positive=True)
+
+
+def with_margins(recording: Recording) -> Recording:
+    """The recording, and instructions that are not numbers where rounding may decide something."""
+    wanted = [*COMPARISONS, *JUMPS, *RATIOS, rounding.sign, ops.atan2]
+    codes = [FIRST_RULE + k for k, rule in enumerate(recording.rules) if rule in wanted]
+    if not codes:
+        return recording
+    users = np.flatnonzero(np.isin(recording.codes, codes))
+    read = recording.operands[users]
+    computed = (read >= 0) & (recording.codes[read] >= FIRST_RULE)
+    selected = np.isin(users, recording.selection.places // 3)
+    users = users[computed.any(axis=1) | selected]
+    return _Margins(recording, users.tolist()).made() if len(users) else recording
+
+
+class _Margins:
+    def __init__(self, recording: Recording, users: list[int]) -> None:
+        self.recording, self.users, self.size = recording, users, len(recording)
+        self.rules = list(recording.rules)
+        self.code_of = {rule: FIRST_RULE + k for k, rule in enumerate(self.rules)}
+        self.given_codes = recording.codes.tolist()
+        self.given_operands = recording.operands.tolist()
+        self.given_constants = recording.constants.tolist()
+        self.has_number = recording.number.tolist()
+        self.codes: list[int] = []  # of the new instructions
+        self.operands: list[list[int]] = []
+        self.constants: list[tuple[float, float]] = []
+        self.places: list[tuple[int, int]] = []  # of new operands that integers select; the gather
+        self.known: dict[Any, int] = {}
+        selection = recording.selection
+        self.owners = dict(zip(selection.places.tolist(), selection.owners.tolist(), strict=True))
+        uses = np.bincount(recording.operands.ravel() + 1, minlength=self.size + 1)
+        self.uses = uses[1:].tolist()
+        self.reads: dict[int, list[_Read]] = {}
+        self.sorts: dict[int, _Sort] = {}
+        self.first: dict[int, int] = {}  # of each number: the first that is computed alike
+        computed: dict[Any, int] = {}
+        for i in self._upstream():
+            reads = [(self.first[r.position], r.owner) for r in self._reads(i)]
+            numbers = tuple(self.given_constants[i]) if reads else i
+            alike = self.given_codes[i], tuple(reads), numbers
+            self.first[i] = computed.setdefault(alike, i)
+            self.sorts[i] = self._sort(i)
+
+    def made(self) -> Recording:
+        """The recording with what all of them need."""
+        for i in self.users:
+            try:
+                self._check(i)
+            except Unknown:
+                continue  # the comparison has the margin of its own size
+        if not self.codes:
+            return self.recording
+        given, count = self.recording, len(self.codes)
+        selection = given.selection
+        places, owners = np.array(self.places, np.int32).reshape(-1, 2).T
+        selection = replace(
+            selection,
+            places=np.concatenate([selection.places, places]).astype(np.int32),
+            owners=np.concatenate([selection.owners, owners]).astype(np.int32),
+        )
+        none = np.zeros(count, np.bool_)
+        return replace(
+            given,
+            codes=np.concatenate([given.codes, np.array(self.codes, np.int32)]),
+            operands=np.concatenate([given.operands, np.array(self.operands, np.int32)]),
+            constants=np.concatenate([given.constants, np.array(self.constants)]),
+            number=np.concatenate([given.number, none]),
+            unflagged=np.concatenate([given.unflagged, none]),
+            rules=tuple(self.rules),
+            selection=selection,
+        )
+
+    # --- what is known of numbers -----------------------------------------------------------------
+
+    def _rule(self, i: int) -> Op | None:
+        code = self.given_codes[i]
+        return None if code < FIRST_RULE else self.recording.rules[code - FIRST_RULE]
+
+    def _reads(self, i: int) -> list[_Read]:
+        found = self.reads.get(i)
+        if found is None:
+            row, owners = self.given_operands[i], self.owners
+            found = [_Read(p, owners.get(3 * i + j, -1)) for j, p in enumerate(row) if p >= 0]
+            self.reads[i] = found
+        return found
+
+    def _number(self, i: int) -> float | None:
+        """The plain number that is its second operand."""
+        return float(self.given_constants[i][0]) if self.has_number[i] else None
+
+    def _parameters(self, i: int) -> tuple[float, ...]:
+        rule = self._rule(i)
+        count = len(rule.parameters) if rule is not None else 0
+        return tuple(self.given_constants[i][:count])
+
+    def _candidates(self, read: _Read) -> Iterable[int]:
+        if read.owner < 0:
+            return (read.position,)
+        return [int(p) for p in self.recording.selection.gathers[read.owner].candidates]
+
+    def _table(self, read: _Read) -> int:
+        """Which numbers an integer selects among."""
+        return id(self.recording.selection.gathers[read.owner].candidates)
+
+    def _upstream(self) -> list[int]:
+        """All that they depend on, in order."""
+        found, waiting = set(self.users), list(self.users)
+        while waiting:
+            i = waiting.pop()
+            for read in self._reads(i):
+                for p in self._candidates(read):
+                    if p not in found:
+                        found.add(p)
+                        waiting.append(p)
+        return sorted(found)
+
+    def _sort_of(self, read: _Read) -> _Sort:
+        if read.owner < 0:
+            return self.sorts[read.position]
+        some = [self.sorts[p] for p in self._candidates(read)]
+        return _Sort(
+            all(x.is_exact for x in some),
+            all(x.is_same for x in some),
+            all(x.is_plain for x in some),
+            all(x.is_positive for x in some),
+        )
+
+    def _sort(self, i: int) -> _Sort:
+        rule = self._rule(i)
+        if rule is None:
+            positive = self.given_codes[i] == CONSTANT and self.given_constants[i][0] >= 0.0
+            return _TRUTH._replace(is_positive=positive)
+        if rule in COMPARISONS:
+            return _TRUTH
+        reads = self._reads(i)
+        some, number = [self._sort_of(read) for read in reads], self._number(i)
+        if rule is ops.select:
+            some = some[1:]
+        exact = all(x.is_exact for x in some)
+        plain = all(x.is_plain for x in some)
+        positive = all(x.is_positive for x in some) and (number is None or number >= 0.0)
+        if rule is ops.add:
+            if number is None:
+                exact = exact and not any(self._is_merged(read) for read in reads)
+            return _Sort(exact, False, exact or (plain and positive), positive)
+        if rule is ops.mul:
+            alike = {(self.first[r.position], r.owner) for r in reads}
+            positive = positive or len(reads) > len(alike)
+            return _Sort(exact, exact and all(x.is_same for x in some), plain, positive)
+        positive = rule in _NEVER_NEGATIVE or positive
+        if rule in _FLAT or rule is ops.select:
+            same = all(x.is_same for x in some)
+            return _Sort(exact, same, plain, positive)
+        if rule is ops.pow and (self._parameters(i)[0] / 2.0).is_integer():
+            positive = True
+        plain = exact or (plain and rule in _SMOOTH)
+        exact = exact and rule in (ops.sqrt, ops.divide)
+        return _Sort(exact, False, plain, positive and rule in _SMOOTH)
+
+    def _is_merged(self, read: _Read) -> bool:
+        """Whether a sum of it may be one of its terms, in another order or fused."""
+        rule = self._rule(read.position)
+        if read.owner >= 0 or rule not in (ops.add, ops.mul):
+            return False
+        number = self._number(read.position)
+        if number is None:
+            return True
+        through = rule is ops.mul or number == 0.0
+        return through and self._is_merged(self._reads(read.position)[0])
+
+    # --- new instructions -------------------------------------------------------------------------
+
+    def _add(self, rule: Op, reads: list[_Read], parameters: tuple[float, ...] = ()) -> _Read:
+        key = (rule, tuple(reads), parameters)
+        if key not in self.known:
+            if rule not in self.code_of:
+                self.code_of[rule] = FIRST_RULE + len(self.rules)
+                self.rules.append(rule)
+            at = self.size + len(self.codes)
+            row = [read.position for read in reads]
+            self.places += [(3 * at + j, r.owner) for j, r in enumerate(reads) if r.owner >= 0]
+            self.codes.append(self.code_of[rule])
+            self.operands.append([*row, *[-1] * (3 - len(row))])
+            first, second, *_ = (*parameters, 0.0, 0.0)
+            self.constants.append((first, second))
+            self.known[key] = at
+        return _Read(self.known[key])
+
+    def _constant(self, number: float) -> _Read:
+        if number not in self.known:
+            self.known[number] = self.size + len(self.codes)
+            self.codes.append(CONSTANT)
+            self.operands.append([-1, -1, -1])
+            self.constants.append((number, 0.0))
+        return _Read(self.known[number])
+
+    def _sum(self, terms: list[_Read]) -> _Read:
+        return functools.reduce(lambda a, b: self._add(ops.add, [a, b]), terms)
+
+    # --- the squares of what went into a number ---------------------------------------------------
+
+    def _squares(self, read: _Read) -> _Read:
+        """Those of a number, after those of all that it needs: recordings are deep."""
+        waiting = [read]
+        while waiting:
+            here = waiting[-1]
+            needed = [r for r in self._needed(here) if ("squares", r) not in self.known]
+            if needed:
+                waiting += needed
+                continue
+            if ("squares", here) not in self.known:
+                self.known["squares", here] = self._made_squares(here).position
+            waiting.pop()
+        return self._of(read)
+
+    def _of(self, read: _Read) -> _Read:
+        return _Read(self.known["squares", read])
+
+    def _is_measured(self, read: _Read) -> bool:
+        """Whether its own square is the measure, and there is an instruction to read it from."""
+        if read.owner >= 0 or not self._sort_of(read).is_plain:
+            return False
+        return not self._is_merged(read) or self.uses[read.position] > 1
+
+    def _needed(self, read: _Read) -> list[_Read]:
+        """The operands whose squares its own are made of."""
+        if self._is_measured(read):
+            return []
+        if read.owner >= 0:
+            is_known = ("table", self._table(read)) in self.known
+            return [] if is_known else [_Read(p) for p in self._candidates(read)]
+        rule, reads = self._rule(read.position), self._reads(read.position)
+        if rule in (ops.add, ops.mul):
+            return reads
+        reads = reads[1:] if rule is ops.select else reads
+        return [r for r in reads if rule is ops.select or not self._sort_of(r).is_exact]
+
+    def _made_squares(self, read: _Read) -> _Read:
+        if self._is_measured(read):
+            return self._add(ops.mul, [read, read])
+        if read.owner >= 0:  # as if all of them went into it: their sum is computed only once
+            key = "table", self._table(read)
+            if key not in self.known:
+                some = dict.fromkeys(self._candidates(read))
+                self.known[key] = self._sum([self._of(_Read(p)) for p in some]).position
+            return _Read(self.known[key])
+        i = read.position
+        rule, reads, number = self._rule(i), self._reads(i), self._number(i)
+        assert rule is not None
+        if rule is ops.add:
+            more = [] if number is None else [self._constant(number * number)]
+            return self._sum([*[self._of(r) for r in reads], *more])
+        if rule is ops.mul:
+            other = self._of(reads[1]) if number is None else self._constant(number * number)
+            return self._add(ops.mul, [self._of(reads[0]), other])
+        if rule is ops.select:
+            return self._add(rule, [reads[0], *[self._of(r) for r in reads[1:]]])
+        if rule in _FLAT:
+            return self._sum([self._of(r) for r in self._needed(read)])
+        if len(reads) + (number is not None) > 2:
+            raise Unknown
+        numbers = [read, *reads] + ([] if number is None else [self._constant(number)])
+        squares = [self._add(ops.mul, [read, read])]
+        for k, operand in enumerate(reads):
+            if not self._sort_of(operand).is_exact:
+                slope = self._add(_slope(rule, k), numbers, self._parameters(i))
+                squares.append(self._add(ops.mul, [slope, self._of(operand)]))
+        return self._sum(squares)
+
+    # --- what rounding may decide -----------------------------------------------------------------
+
+    def _check(self, i: int) -> None:
+        rule, reads, number = self._rule(i), self._reads(i), self._number(i)
+        some = [self._sort_of(read) for read in reads]
+        if rule is ops.atan2:
+            if some[0].is_same or number is not None or len(reads) < 2:
+                return
+            error = self._constant(0.0) if some[0].is_exact else self._squares(reads[0])
+            self._add(near_cut, [*reads, error])
+            return
+        if all(x.is_plain for x in some):
+            return
+        inexact = [read for read, x in zip(reads, some, strict=True) if not x.is_exact]
+        error = self._sum([self._squares(read) for read in inexact])
+        if rule is rounding.sign:
+            self._add(near_tie, [reads[0], self._constant(0.0), error])
+        elif rule in COMPARISONS:
+            other = reads[1] if number is None else self._constant(number)
+            self._add(near_tie, [reads[0], other, error])
+        elif rule in RATIOS:
+            by = reads[1] if number is None else self._constant(number)
+            ratio = self._add(ops.divide, [reads[0], by])
+            squares = [self._add(ops.mul, [ratio, ratio])]
+            for k, read in enumerate(reads):
+                if read in inexact:
+                    slope = self._add(_slope(ops.divide, k), [ratio, reads[0], by])
+                    squares.append(self._add(ops.mul, [slope, self._of(read)]))
+            self._add(near_whole, [ratio, self._sum(squares)])
+        else:
+            half = self._add(ops.add, [reads[0], self._constant(0.5)])
+            x = half if rule is rounding.round else reads[0]
+            self._add(near_whole, [x, error])
