@@ -83,8 +83,8 @@ LENGTHS = [[0.5] * n for n in range(1, 6)]
         ),
         (
             [np.array([2**63 + n], np.uint64) for n in range(5)],
-            "argument 'data' is another array of uint64 in most calls; pass it as an array of int64 "
-            "or float64, or as a list of bools",
+            "argument 'data' is another array of uint64 in most calls; pass it as an array of "
+            "int64 or float64, or as a list of bools",
         ),
         (
             [*Color],
