@@ -423,6 +423,24 @@ def test_a_run_of_400_steps_stopped_twice_ends_as_if_it_never_was(chainrule, num
     assert metrics[0] == metrics[1]
 
 
+def test_ctrl_c_while_the_last_step_is_validated_ends_there_and_draws_no_samples(
+    chainrule, monkeypatch
+):
+    validation_loss = gpt.Run.validation_loss
+
+    def interrupted(run, *arguments):
+        if run.step == run.config.steps:
+            os.kill(os.getpid(), signal.SIGINT)
+        return validation_loss(run, *arguments)
+
+    monkeypatch.setattr(gpt.Run, "validation_loss", interrupted)
+    options = [*TINY, "--steps", 5, "--samples", 3, "--output", "run"]
+    code, out, errors = chainrule("train", "text.txt", *options)
+    assert (code, errors) == (128 + signal.SIGINT, "")
+    assert out.endswith("stopped after the last step, 5; the run is complete\n")
+    assert gpt.load("run").step == 5
+
+
 def unbuffered():
     return {**os.environ, "PYTHONUNBUFFERED": "1"}
 

@@ -487,6 +487,9 @@ def _in_background(
             f"continue with: {resuming(run, folder.path)}",
         )
         raise SystemExit(INTERRUPTED + signals[0])
+    if signals:  # while it validated for the last time: what would come now are samples
+        say(console, f"stopped after the last step, {run.step}; the run is complete")
+        raise SystemExit(INTERRUPTED + signals[0])
     return found[0]
 
 

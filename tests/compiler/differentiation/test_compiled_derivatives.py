@@ -727,3 +727,14 @@ def test_a_product_with_a_vector_is_values_where_the_function_has_a_value_from_o
         assert list(map(type, found)) == list(map(type, wanted))
         numbers = [x.data if isinstance(x, Value) else float(x) for x in found]
         assert numbers == [0.0 if f is alone else 3.0, *[0.0] * (count - 1)]
+
+
+@pytest.mark.parametrize("empty", [[], (), np.zeros(0)], ids=repr)
+@pytest.mark.parametrize("derivative", [jacobian, hessian, lambda f: lambda x: hvp(f)(x, x)])
+def test_a_derivative_by_nothing_is_empty_as_in_eager_mode(derivative, empty):
+    def f(x):
+        return sum(v * v for v in x) + 1.0 * chainrule.exp(0.5)
+
+    fast = chainrule.compile(f)
+    for _ in range(3):
+        assert repr(derivative(fast)(empty)) == repr(derivative(f)(empty))

@@ -159,7 +159,7 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
     positions = [x.position for x in outputs] or [0]  # of a constant matrix: an input
     parts = (_tape_parts if binding is None else _code_parts)(call, variant, positions)
     begins = np.zeros(0, np.int64) if binding is None else _begins(shape, binding.fit.private)
-    if parts is None or begins is None:
+    if parts is None or begins is None or not len(variant.inputs):  # C looks for a first number
         return None
     template: Any = None
     record: Any = None
