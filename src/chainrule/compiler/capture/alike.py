@@ -288,10 +288,11 @@ def _has_one_type(made: Recording, root: int, first: int, reach: Reach, certain:
     passes_on = np.isin(made.codes - FIRST_RULE, operators)
     new = np.unique(selection.places[np.isin(selection.owners, computed)] // made.operands.shape[1])
     unclear = np.zeros(len(made.codes) + 1, np.bool_)  # the last one for no operand
-    while len(new := new[passes_on[new] & ~unclear[new]]):
-        new = np.array([k for k in new.tolist() if not certain.is_one(k)], np.intp)
-        unclear[new] = True
-        new = np.flatnonzero(unclear[made.operands].any(axis=1) & ~unclear[:-1])
+    met = unclear[:-1].copy()
+    while len(new := new[passes_on[new] & ~met[new]]):
+        met[new] = True
+        unclear[[k for k in new.tolist() if not certain.is_one(k)]] = True
+        new = np.flatnonzero(unclear[made.operands].any(axis=1) & ~met)
     return not unclear[root]
 
 
