@@ -26,7 +26,7 @@ from chainrule.compiler.codegen.walks import Trip, Walk, Walks
 from chainrule.compiler.lift.corners import RESULT, Pair, Side, corners, sure_zeros
 from chainrule.compiler.lift.exactness import rounds_once
 from chainrule.compiler.lift.graph import EXTREME, RULE, SUM
-from chainrule.compiler.lift.program import Instruction
+from chainrule.compiler.lift.program import Addresses, Instruction
 
 MARGIN = 1e-9  # of a number's size, or of 1
 
@@ -60,6 +60,12 @@ class Corners:
         for k, instruction in enumerate(program.instructions):
             if instruction.kind == SUM and instruction.loop is None:
                 self._sum_at[instruction.out] = k
+        self._made_by = np.full(program.size, -1)
+        self._is_alike: list[bool] = []  # per instruction: whether one code computes its results
+        for k, instruction in enumerate(program.instructions):
+            is_even = instruction.loop is None and all(t.each for t in instruction.sums)
+            self._is_alike.append(is_even and all(map(self._is_of_one, instruction.reads)))
+            self._made_by[instruction.out] = k
         self._sizes: dict[int, int] = {}  # per sum: how far from its results the sizes of terms are
 
     def near(self, k: int, y: Vector, xs: list[Vector]) -> Condition | None:
@@ -89,18 +95,28 @@ class Corners:
 
     def among(self, k: int, y: Vector, xs: list[Vector]) -> Condition:
         """Where two of some numbers are nearly the extreme one."""
-        near = self.one_of(k, y, xs[0])
-        count = near.choose(1.0, 0.0)
+        count = self.one_of(k, y, xs[0])
         for x in xs[1:]:
-            count = count + self.one_of(k, y, x).choose(1.0, 0.0)
+            count = count + self.one_of(k, y, x)
         return count > 1.0
 
-    def one_of(self, k: int, y: Vector, x: Vector) -> Condition:
-        """Where a number is nearly the extreme one."""
-        near, instruction = _is_near(x, y), self.program.instructions[k]
-        if all(bool(self._sure[column].all()) for column in instruction.reads):
+    def one_of(self, k: int, y: Vector, x: Vector) -> Vector:
+        """1 where a number is nearly the extreme one, 2 where another one is surely that.
+
+        Numbers that were computed in the same order, one like the other, are taken for equal in
+        eager mode where they are here, as where a token comes twice: both take the first of them.
+        """
+        near, reads = _is_near(x, y), self.program.instructions[k].reads
+        if self._is_of_one(np.concatenate(reads)):
+            return (near & (abs(x - y) > 0.0)).choose(2.0, 0.0)
+        if all(bool(self._sure[column].all()) for column in reads):
             near = near & (abs(x) + abs(y) > 0.0)
-        return near
+        return near.choose(1.0, 0.0)
+
+    def _is_of_one(self, addresses: Addresses) -> bool:
+        """Whether these are inputs, or were all computed by the same operations."""
+        (made_by, *others) = np.unique(self._made_by[addresses]).tolist() or [-1]
+        return not others and (made_by < 0 or self._is_alike[made_by])
 
     def look_for_ties(self, emitter: Emitter, k: int, walk: Walk) -> None:
         """Make each extreme number of some NaN that another one nearly is."""
@@ -123,7 +139,7 @@ class Corners:
 
                 def count(u: list[Offset], strides: list[int], width: int) -> None:
                     x = emitter.read(names[1], u[1], strides[1], width)
-                    here = self.one_of(k, y.splat(width) if inside else y, x).choose(1.0, 0.0)
+                    here = self.one_of(k, y.splat(width) if inside else y, x)
                     counts[width].set(counts[width].get() + emitter.only_active(here))
 
                 if inside is None:
