@@ -201,6 +201,7 @@ LAYERS = [
     ["see.debugging"],
     ["optim"],
     # compiler: the stages in the order that data flows
+    ["compiler.workers"],
     ["compiler.capture"],
     ["compiler.lift", "compiler.differentiation"],
     ["compiler.codegen", "compiler.formulas"],

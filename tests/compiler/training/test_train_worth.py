@@ -92,22 +92,27 @@ def test_a_short_run_over_many_lengths_records_nothing(options):
 
 
 def test_a_long_run_is_machine_code_from_its_first_step_on():
-    fast = both(network, lambda: network_task(100), 4000, 1e-6)
+    (params, samples), (others, _) = network_task(100), network_task(100)
+    fast = chainrule.compile(network)
+    losses = fast.train(params, samples, optim.SGD(params, lr=1e-4), 12_000)
+    wanted = eager_steps(network, others, samples, optim.SGD(others, lr=1e-4), 1000)
+    np.testing.assert_allclose(losses[:1000], wanted, rtol=1e-9)
     assert is_lifted(fast)
     assert recordings(fast) == 1
     assert fast.dispatch.counts.eager == 0
 
 
 def test_where_the_size_of_a_call_matters_the_first_step_tells():
-    fast = both(at_every_position, texts_task, 2500, 1e-6)
+    fast = both(at_every_position, texts_task, 6000, 1e-6)
     assert is_lifted(fast)
     assert fast.dispatch.counts.eager == 1
 
 
+@pytest.mark.filterwarnings("ignore::chainrule.FallbackWarning")  # until then they are eager
 def test_short_runs_become_machine_code_once_they_have_taken_long_enough():
-    fast = both(at_every_position, texts_task, 20, 1e-6, parts=100)
+    fast = both(at_every_position, texts_task, 20, 1e-6, parts=300)
     assert is_lifted(fast)
-    assert 20 < fast.dispatch.counts.eager < 2000
+    assert 20 < fast.dispatch.counts.eager < 6000
 
 
 def test_the_same_runs_give_the_same_bits():
@@ -140,7 +145,7 @@ def test_a_few_steps_of_a_small_function_are_calls_like_any_others(monkeypatch):
     made = []
     begun = training_function.machine_loop
     monkeypatch.setattr(training_function, "machine_loop", lambda *a: made.append(a) or begun(*a))
-    fast = both(network, lambda: network_task(30), 1, 1e-12, parts=600)
+    fast = both(network, lambda: network_task(30), 1, 1e-12, parts=2000)
     assert len(made) == 1  # by the first run: then it is known how small the function is
     assert fast.dispatch.counts.replayed > 200  # on the tape, once it was worth it
 
@@ -151,7 +156,7 @@ def test_a_few_steps_of_a_small_function_are_calls_like_any_others(monkeypatch):
 def test_a_short_run_whose_code_is_there_runs_on_it():
     params, samples = network_task(100)
     fast, optimiser = chainrule.compile(network), optim.SGD(params, lr=0.01)
-    fast.train(params, samples, optimiser, steps=4000)
+    fast.train(params, samples, optimiser, steps=20_000)
     before = fast.dispatch.counts.eager, recordings(fast)
     fast.train(params, samples, optimiser, steps=60)
     assert (fast.dispatch.counts.eager, recordings(fast)) == before
@@ -288,7 +293,7 @@ def test_while_code_is_made_ctrl_c_does_not_wait(monkeypatch):
     monkeypatch.setattr(MachineLoop, "start", watched)
     params = weights()
     fast = chainrule.compile(at_every_position)
-    fast.train(params, texts(), optim.SGD(params, lr=0.01), steps=2500)
+    fast.train(params, texts(), optim.SGD(params, lr=0.01), steps=6000)
     assert fast.dispatch.counts.eager == 1  # it was made after the first step
     assert handlers == [signal.getsignal(signal.SIGINT)]
 
