@@ -21,11 +21,12 @@ from dataclasses import dataclass
 
 from chainrule.core.backend import engine
 
-MOST_DOUBLINGS = 6  # of what a recording must have earned
-LONGEST_REST = 64  # calls that run eagerly after some in which a number was undefined
+MOST_DOUBLINGS = 6  # of what a recording must have earned,
+JOINING_DOUBLINGS = 4  # and where machine code is there for it: lengths come again
+LONGEST_REST = 64  # calls that run eagerly after some in which a number was undefined,
+LONGEST_REFUSAL = 4096  # and before a function that was refused is searched again
 LOOKING = 0.05  # the part of eager's time that looking for a variant in vain may take,
 LOOKS = 8  # and how often that may be in advance
-LONGEST_REFUSAL = 4096  # and before a function that was refused is searched again
 FAR = 8.0  # times its estimate
 TRACING = 0.4  # the part of a recording's cost that is running the function once
 OF_NUMBERS = 5.0  # times the cost, where no Values are passed: stand-ins for numbers are Python's
@@ -36,7 +37,6 @@ MOST_PUT_BY = 2.0  # and how many seconds of it there can be
 STEADY = 256  # replays in a row, before it is spent
 FORGIVEN = 8192  # eager calls for which one recording that was in vain counts no longer
 COMING = 10.0  # times a replay is likely to come again: so much of a recording it pays for
-JOINING_DOUBLINGS = 4  # likewise where machine code is there for it: lengths come again
 ASKED = 4  # recordings in a row, in vain, that are made for who asks for machine code
 DECLINED = 20  # eager calls, whose time the fast path may try in vain beyond what it saved
 UNKNOWN = 100  # instructions of a function that was never recorded
@@ -125,7 +125,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.instructions: int | None = None  # of its last recording, or of an eager call
-        self._is_new = True  # nothing of it was recorded
+        self._finding = FINDING  # seconds that the first recording takes besides
         self._balance = self._put_by = 0.0
         self._in_a_row = 0  # replays since a call that no variant served
         self._eager_calls = 0  # since a recording was forgiven
@@ -133,7 +133,7 @@ class Ledger:
         self._unused = 0.0  # recordings that no replays have paid for
         self._unsettled = 0  # replays to wait for, as calls may go still other ways
         self._refusals = 0  # in a row
-        self._looks: float | None = None  # seconds for looking in vain, which eager calls earn
+        self._looks = LOOKS * REPLAY.fixed  # seconds for looking in vain, which eager calls earn
         self._undefined = (
             0  # calls in which a number was, and that no replay beside the fast path followed
         )
@@ -152,10 +152,10 @@ class Ledger:
         wants machine code and does not wait for it. ``of_numbers``: nothing is differentiated.
         """
         doublings = min(self._unused, JOINING_DOUBLINGS if joins else MOST_DOUBLINGS)
-        whole = _recording(self._size, of_numbers) + (FINDING if self._is_new else 0.0)
+        whole = self._finding + _recording(self._size, of_numbers)
         cost = TRACING * whole + JOIN.of(self._size) if joins else max(whole, self._dearest)
-        own, credit = max(self._balance, 0.0), self._credit(self._size)
-        affords = 2.0**doublings * cost <= credit or (cost <= credit and own >= MOST_SAVED)
+        credit, has_saved = self._credit(self._size), self._balance >= MOST_SAVED
+        affords = (cost if has_saved else 2.0**doublings * cost) <= credit
         return affords or (asked and self._unused < ASKED)
 
     def affords_building(self, instructions: int, cost: float | None = None) -> bool:
@@ -199,9 +199,9 @@ class Ledger:
         self.instructions = instructions
         self._unsettled = SETTLED if goes_other_ways else self._unsettled
         self._unused += 1.0
-        self._pay(TRACING * cost + (FINDING if self._is_new else 0.0))
+        self._pay(self._finding + TRACING * cost)
         self._balance -= min(doubled, max(self._balance, 0.0))  # the next is to be earned anew
-        self._is_new = False
+        self._finding = 0.0
 
     def checked(self, instructions: int, seconds: float, of_numbers: bool = False) -> None:
         """It was compared with another, and with eager; ``seconds``: of the processor.
@@ -347,14 +347,14 @@ class Ledger:
     def longest_rest(self) -> int:
         """How many calls are to run eagerly before it may be otherwise."""
         eager = EAGER.of(self._size)
-        owed = max(-self._credit(self._size) / 0.5, -(self._looks or 0.0) / LOOKING)
+        owed = max(-self._credit(self._size) / 0.5, -self._looks / LOOKING)
         return max(self._rest, math.ceil(owed / eager - ROUNDING))
 
     def calls_to_recording(self, asked: bool = False) -> int:
         """How many calls are to run eagerly before the first recording can be paid for."""
         if self.affords_recording(asked=asked):
             return 0
-        missing = FINDING + RECORD.of(self._size) - self._credit(self._size)
+        missing = self._finding + RECORD.of(self._size) - self._credit(self._size)
         return math.ceil(missing / (0.5 * EAGER.of(self._size)))
 
     @property
@@ -374,8 +374,7 @@ class Ledger:
         """Seconds went into looking in vain; less than none: they are earned."""
         if allowance.is_endless:
             return
-        most = LOOKS * REPLAY.fixed
-        self._looks = min(most, (most if self._looks is None else self._looks) - seconds)
+        self._looks = min(LOOKS * REPLAY.fixed, self._looks - seconds)
 
     def _pay_for_code(self, seconds: float) -> None:
         """Pay for machine code, first with what was put by for it."""
