@@ -1,5 +1,6 @@
 """The commands train, sample, inspect and compare, as users run them."""
 
+import io
 import os
 import re
 import signal
@@ -468,6 +469,24 @@ def test_a_stream_says_what_it_reads_and_ends_in_a_passage(chainrule, workplace)
     assert gpt.load("run").config.stream
     assert chainrule("train", "--resume", "run", "--steps", 4)[0] == 0
     assert chainrule("sample", "run", "--count", 2)[0] == 0
+
+
+def test_a_passage_is_seen_as_it_is_written_and_ends_its_line_when_it_is_stopped(monkeypatch):
+    seen, flushed = io.StringIO(), []
+    monkeypatch.setattr(sys, "stdout", seen)
+    monkeypatch.setattr(reporting, "SHOWN", -1.0)
+    monkeypatch.setattr(seen, "flush", lambda: flushed.append(seen.getvalue()), raising=False)
+
+    def pieces():
+        yield "to"
+        yield " be\n"
+        yield "\x1b[2J"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reporting.say_pieces(pieces())
+    assert flushed == ["to", "to be\n", "to be\n\\x1b[2J"]
+    assert seen.getvalue() == "to be\n\\x1b[2J\n"
 
 
 def test_text_beyond_the_block_is_not_lost_without_a_word(chainrule):

@@ -1,6 +1,7 @@
 """Training by compiled code: the losses of eager to rounding, and its own to the last bit."""
 
 import dataclasses
+import importlib
 import random
 import signal
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from chainrule import gpt
-from chainrule.gpt import engines, metrics
+from chainrule.gpt import devices, engines, metrics
 from chainrule.gpt.model import GPT
 
 DOCUMENTS = ["abca", "bccab", "cab", "dabcad", "acdb", "bb", "d", "abab", "cc", "bad", "dab", "ca"]
@@ -296,3 +297,17 @@ def test_ctrl_c_stops_between_steps_and_the_same_run_goes_on(tmp_path, engine):
     gpt.train(run, tmp_path / "parts")
     assert parameters(run) == parameters(whole)
     assert metrics.read(tmp_path / "parts") == metrics.read(tmp_path / "whole")
+
+
+def test_ctrl_c_waits_until_jax_is_imported(monkeypatch):
+    imported = []
+
+    def slowly(name):
+        if not imported:
+            signal.raise_signal(signal.SIGINT)
+        imported.append(name)
+
+    monkeypatch.setattr(importlib, "import_module", slowly)
+    with pytest.raises(KeyboardInterrupt):
+        devices.imported_jax()
+    assert imported == ["jax.experimental.multihost_utils", "jax"]

@@ -301,3 +301,47 @@ def test_a_step_is_compiled_once_it_takes_less_time():
 def test_engines_that_do_not_exist_are_refused():
     with pytest.raises(gpt.GPTError, match="the engine must be one of"):
         some("quick")
+
+
+# --- passages -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [gpt.Tokenizer, gpt.WordTokenizer])
+@pytest.mark.parametrize("prefix", ["", "to be"])
+def test_the_pieces_of_a_passage_are_its_text(kind, prefix):
+    tokenizer = kind.of(["to be or", "not to be"])
+    model = gpt.GPT(gpt.Config(width=4, heads=1, block=5, stream=True), tokenizer.size)
+    rng, counted = random.Random(3), random.Random(3)
+    pieces = list(gpt.pieces(model, tokenizer, rng, 60, prefix=prefix))
+    assert len(pieces) == 61
+    text = "".join(pieces)
+    assert text == gpt.passage(model, tokenizer, counted, 60, prefix=prefix)
+    lines = text.removeprefix(prefix).split("\n")
+    tokens = sum(tokenizer.count(line) for line in lines) + len(lines) - 1
+    assert tokens == 60
+    assert text.startswith(prefix)
+    assert not any(line != line.strip() for line in lines[1:]) or kind is gpt.Tokenizer
+
+
+def test_a_piece_comes_before_the_next_token_is_computed():
+    class Counting(gpt.GPT):
+        read = 0
+
+        def logits(self, token, cache):
+            self.read += 1
+            return super().logits(token, cache)
+
+    tokenizer = gpt.Tokenizer.of(["ada", "bob"])
+    model = Counting(gpt.Config(width=4, heads=1, block=5, stream=True), tokenizer.size)
+    reads = []
+    for _ in gpt.pieces(model, tokenizer, random.Random(1), 4, prefix="a"):
+        reads.append(model.read)
+        assert (Value(1.0) * 2.0).children  # whoever takes the pieces builds graphs as before
+    assert reads == [0, 2, 3, 4, 5]
+
+
+def test_a_passage_of_fewer_than_no_tokens_is_refused_at_once():
+    tokenizer = gpt.Tokenizer.of(["ada"])
+    model = gpt.GPT(gpt.Config(width=4, heads=1, block=5), tokenizer.size)
+    with pytest.raises(gpt.GPTError, match="cannot have -1 tokens"):
+        gpt.pieces(model, tokenizer, random.Random(1), -1)

@@ -111,9 +111,21 @@ def say(console: Console, text: str = "", style: str = "") -> None:
 
 def say_all(lines: Iterable[str]) -> None:
     """Print many lines as they are, as ``say`` does, without asking the terminal about each."""
-    write, flushed = sys.stdout.write, time.monotonic()
-    for line in lines:
-        write(visible(line) + "\n")
-        if time.monotonic() - flushed > SHOWN:  # lines that come slowly are seen as they come
+    _write(visible(line) + "\n" for line in lines)
+
+
+def say_pieces(pieces: Iterable[str]) -> None:
+    """Print a text whose pieces come one by one; its last line is ended whatever happens."""
+    try:
+        _write("\n".join(map(visible, piece.split("\n"))) for piece in pieces)
+    finally:
+        sys.stdout.write("\n")
+
+
+def _write(texts: Iterable[str]) -> None:
+    flushed = time.monotonic()
+    for text in texts:
+        sys.stdout.write(text)
+        if time.monotonic() - flushed > SHOWN:  # what comes slowly is seen as it comes
             sys.stdout.flush()
             flushed = time.monotonic()

@@ -24,7 +24,7 @@ from rich.console import Console
 from chainrule import gpt
 from chainrule.cli.devices import chosen, leave_lost, spare_folder
 from chainrule.cli.display import MOMENT, Lines, Terminal
-from chainrule.cli.reporting import Output, reported, say
+from chainrule.cli.reporting import Output, reported, say, say_pieces
 from chainrule.gpt import checkpoints, metrics, room
 from chainrule.gpt.curve import Curve
 from chainrule.gpt.data import BUNDLED, load
@@ -341,8 +341,9 @@ def _train(run: gpt.Run, folder: gpt.RunFolder, intervals: dict[str, Any], sampl
     if samples and config.stream:
         say(console)
         say(console, f"{PASSAGE * samples} new tokens:", style="bold")
-        for line in gpt.passage(run.model, run.tokenizer, run.rng, PASSAGE * samples).split("\n"):
-            say(console, line)
+        pieces = gpt.pieces(run.model, run.tokenizer, run.rng, PASSAGE * samples)
+        if run.is_first:
+            say_pieces(pieces)
     elif samples:
         _print_new_documents(console, run, samples)
 

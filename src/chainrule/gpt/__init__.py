@@ -20,7 +20,7 @@ from chainrule.gpt.errors import GPTError
 from chainrule.gpt.inspection import Inspection, inspect
 from chainrule.gpt.metrics import Row, Rows
 from chainrule.gpt.model import GPT, Cache
-from chainrule.gpt.passages import passage
+from chainrule.gpt.passages import passage, pieces
 from chainrule.gpt.sampling import documents, generate, new_documents
 from chainrule.gpt.tokenizer import Tokenizer, WordTokenizer
 from chainrule.gpt.training import Run, RunFolder, train
@@ -51,6 +51,7 @@ __all__ = [
     "documents",
     "new_documents",
     "passage",
+    "pieces",
     "Inspection",
     "inspect",
     "GPTError",

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.core.interrupts import Held
 from chainrule.gpt.errors import GPTError
 
 _STATUS = re.compile("[A-Z_]+: ")  # how the messages of XLA begin, whatever their type
@@ -47,10 +48,14 @@ class Devices:
 
 
 def imported_jax() -> Any:
-    """JAX, which is an extra."""
+    """JAX, which is an extra.
+
+    Ctrl-C waits for the import, a second or two: one in the middle of it crashes some processes.
+    """
     try:
-        importlib.import_module("jax.experimental.multihost_utils")
-        return importlib.import_module("jax")
+        with Held():
+            importlib.import_module("jax.experimental.multihost_utils")
+            return importlib.import_module("jax")
     except ImportError:
         raise GPTError("the engine jax needs JAX: pip install 'chainrule[jax]'") from None
 

@@ -33,18 +33,54 @@ def passage(
     >>> text.startswith("to"), len(text)
     (True, 42)
     """
+    return "".join(pieces(model, tokenizer, rng, length, choice, prefix))
+
+
+def pieces(
+    model: GPT,
+    tokenizer: Tokenizer,
+    rng: random.Random,
+    length: int,
+    choice: Choice | None = None,
+    prefix: str = "",
+) -> Iterator[str]:
+    """The same passage piece by piece, each as soon as its token is chosen; first the prefix.
+
+    >>> import random
+    >>> from chainrule import gpt
+    >>> tokenizer = gpt.WordTokenizer.of(["to be or", "not to be"])
+    >>> model = gpt.GPT(gpt.Config(width=4, heads=1, block=5, stream=True), tokenizer.size)
+    >>> first, *others = gpt.pieces(model, tokenizer, random.Random(1), length=9, prefix="to be")
+    >>> first, len(others)
+    ('to be', 9)
+    """
     if length < 0:
         raise GPTError(f"a passage cannot have {length} tokens")
-    read = [tokenizer.bos, *tokenizer.numbers(prefix)]
-    with computing("the model cannot be sampled"), no_grad():
-        new = list(_tokens(model, rng, choice or Choice(), read, length))
-    lines: list[list[int]] = [[]]
-    for token in [*read[1:], *new]:
+    beginning = tokenizer.numbers(prefix)
+    return _pieces(model, tokenizer, rng, length, choice or Choice(), beginning)
+
+
+def _pieces(
+    model: GPT,
+    tokenizer: Tokenizer,
+    rng: random.Random,
+    length: int,
+    choice: Choice,
+    beginning: list[int],
+) -> Iterator[str]:
+    read = [tokenizer.bos, *beginning]
+    yield tokenizer.decode(beginning)
+    before, tokens = read[-1], _tokens(model, rng, choice, read, length)
+    for _ in range(length):
+        with computing("the model cannot be sampled"), no_grad():  # and not while others have it
+            token = next(tokens)
         if token == tokenizer.bos:
-            lines.append([])
-        else:
-            lines[-1].append(token)
-    return "\n".join(map(tokenizer.decode, lines))
+            yield "\n"
+        elif before == tokenizer.bos:
+            yield tokenizer.decode([token])
+        else:  # what it adds to a line: between words there is a space
+            yield tokenizer.decode([before, token]).removeprefix(tokenizer.decode([before]))
+        before = token
 
 
 def _tokens(

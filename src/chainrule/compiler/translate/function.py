@@ -426,8 +426,9 @@ def _constants(function: Callable[..., Any], captured: CapturedState) -> list[st
 
 def _imported_jax() -> Any:
     try:
-        importlib.import_module("jax.export")
-        return importlib.import_module("jax")
+        with Held():  # Ctrl-C in the middle of this import crashes some processes
+            importlib.import_module("jax.export")
+            return importlib.import_module("jax")
     except ImportError:
         raise TranslationError("to_jax needs JAX: pip install 'chainrule[jax]'") from None
 
