@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chainrule.compiler.capture.alike import Reach
+from chainrule.compiler.capture.comparing import Compared
 from chainrule.compiler.capture.rewriting import original
 from chainrule.core.backend import Value, kernels
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from chainrule.compiler.capture.arguments import Call
 
 MISSING = object()
-BEGINNING, EACH_BYTE = 5e-7, 2.2e-11  # seconds
 #: in the place of what a dict held: whatever it holds; see ``Checks`` in C
 ANY: Any = object() if kernels is None else kernels.Checks
 _TEXTS = frozenset((str, bytes))
@@ -264,7 +264,7 @@ class CapturedState:
         """From here on, equal texts are not the same: a recording asked by ``is`` which it had."""
         if not self.asks_texts:
             self.asks_texts = True
-            for known in ("_compared_by_equality", "_only_identities", "seconds_to_compare"):
+            for known in ("_compared_by_equality", "_only_identities", "compared"):
                 vars(self).pop(known, None)
 
     @functools.cached_property
@@ -275,14 +275,12 @@ class CapturedState:
         return self._by_identity is not None and not self.looks and others_are_none
 
     @functools.cached_property
-    def seconds_to_compare(self) -> float:
-        """An estimate of what ``changed`` takes, beyond the check in C."""
-        return 0.0 if self._only_identities else BEGINNING + EACH_BYTE * self.bytes_of_arrays
-
-    @functools.cached_property
-    def bytes_of_arrays(self) -> int:
-        """How much the arrays of numbers take that it reaches."""
-        return sum(len(contents) for _, _, contents in self.arrays)
+    def compared(self) -> Compared:
+        """How much ``changed`` looks at."""
+        in_c = [held for mapping, held, _ in self.dicts if dict_of(mapping) is not None]
+        others = [held for _, held in (*self._other_mappings, *self.sets)]
+        lists, arrays = [held for _, held in self.lists], [held for _, _, held in self.arrays]
+        return Compared.of(lists, in_c, others, arrays, self._only_identities)
 
     @functools.cached_property
     def _other_mappings(self) -> list[tuple[Any, dict[Any, Any]]]:

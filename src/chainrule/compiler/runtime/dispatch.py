@@ -367,7 +367,7 @@ class Dispatch:
             return
         size, beside = len(run.variant.recording), self._beside(call, run.variant)
         computed = size - len(call.ints) - call.size + call.first if beside.listed else size
-        comparing = self.captured.seconds_to_compare
+        comparing = self.captured.compared.seconds
         pays = self._ledger.quick_replays_pay(computed, comparing, beside)
         if not pays or (self.follows and not self._ledger.kept_replays_pay(size)):
             self._ledger.refused()
@@ -510,7 +510,7 @@ class Dispatch:
 
         Of much captured state an eager call tells first how much there is to compute.
         """
-        comparing, size = captured.seconds_to_compare, self._ledger.instructions
+        comparing, size = captured.compared.seconds, self._ledger.instructions
         if comparing <= MUCH or self._ledger.is_endless or self.notices.raises:
             return None
         if size is None:
@@ -520,9 +520,8 @@ class Dispatch:
         self._ledger.refused()
         return Run(
             Path.EAGER,
-            reason=f"a replay would compare the {captured.bytes_of_arrays / 1e6:,.0f} MB of arrays "
-            "that it reads from outside, which takes longer than to run it: pass it the rows that "
-            "it needs",
+            reason=f"a replay would compare the {captured.compared} that it reads from outside, "
+            "which takes longer than to run it: pass it the rows that it needs",
         )
 
     def _flattened_again(self, pipeline: Pipeline, call: Call) -> Structure:
@@ -678,7 +677,6 @@ def _dear_beside(beside: Beside, captured: CapturedState, pays: bool) -> str:
         return "numbers that it keeps outside are read and written around a replay"
     if beside.called:
         return "a replay calls functions of Python's, as those that draw from a seed"
-    size = captured.bytes_of_arrays
-    if beside.reading > captured.seconds_to_compare:
+    if beside.reading > captured.compared.seconds:
         return f"a replay reads all of the {beside.listed:,} numbers that it is passed in lists"
-    return f"{size:,} bytes of arrays that it reads by itself are compared before a replay"
+    return f"{captured.compared} that it reads by itself are compared before a replay"
