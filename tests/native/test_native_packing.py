@@ -13,12 +13,19 @@ from chainrule import _native, optim
 from chainrule.compiler.capture import integer_code
 from chainrule.compiler.training import packing as module
 from chainrule.compiler.training import samples as samples_module
-from chainrule.compiler.training.packing import UNKNOWN, PackedSamples
+from chainrule.compiler.training import structures
+from chainrule.compiler.training.packing import UNKNOWN
 from chainrule.compiler.training.samples import may_hold
+from chainrule.compiler.training.structures import Structures
 
 
 def words(*numbers):
     return np.array(numbers, np.int64)
+
+
+def read_at_once(count, monkeypatch):
+    for place in (module, structures):
+        monkeypatch.setattr(place, "AT_ONCE", count)
 
 
 # --- the longest, and the shapes --------------------------------------------------------------------
@@ -53,10 +60,10 @@ def test_the_longest_is_that_of_python(monkeypatch):
             tuple([[0] * chance.randrange(4) for _ in range(chance.randrange(1, 4))])
             for _ in range(chance.randrange(1, 12))
         ]
-        prepared = PackedSamples(chainrule.compile(len).dispatch, {}, made)
+        prepared = Structures(made, (), frozenset())
         found = prepared.longest()
         with monkeypatch.context() as patch:
-            patch.setattr(module, "kernels", None)
+            patch.setattr(structures, "kernels", None)
             assert prepared.longest() == found
 
 
@@ -65,12 +72,12 @@ def test_shapes_are_those_of_python(monkeypatch):
     for lists in (1, 2, 3):
         made = [tuple([[0] * chance.randrange(1, 40) for _ in range(lists)]) for _ in range(300)]
         made[20:20] = [([True],) * lists, ([2**63],) * lists, (), (3,) * lists]
-        prepared = PackedSamples(chainrule.compile(len).dispatch, {}, made)
+        prepared = Structures(made, (), frozenset())
         which = np.array(sorted(chance.sample(range(len(made)), 200)))
-        found = prepared._shapes(which)
+        found = prepared.shapes(which)
         with monkeypatch.context() as patch:
-            patch.setattr(module, "kernels", None)
-            assert prepared._shapes(which) == found
+            patch.setattr(structures, "kernels", None)
+            assert prepared.shapes(which) == found
     assert _native.sample_shapes([(1,)], words(0), 0) == ([], [0])
     assert _native.sample_shapes([], words(), 1) == ([], [])
 
@@ -413,9 +420,9 @@ def test_blocks_of_samples_make_no_difference(monkeypatch):
     chance = random.Random(4)
     samples = [([chance.randrange(5) for _ in range(3)], [k % 5]) for k in range(90)]
     wanted = trained(samples, 2, steps=45)
-    monkeypatch.setattr(module, "AT_ONCE", 8)
+    read_at_once(8, monkeypatch)
     assert trained(samples, 2, steps=45) == wanted
-    monkeypatch.setattr(module, "AT_ONCE", 1)
+    read_at_once(1, monkeypatch)
     assert trained(samples, 2, steps=45) == wanted
 
 
@@ -425,7 +432,7 @@ def test_how_much_is_kept_of_samples_makes_no_difference(most, monkeypatch):
     chance = random.Random(5)
     samples = [([chance.randrange(5) for _ in range(1 + k % 3)], [k % 5]) for k in range(90)]
     wanted = trained(samples, 2, steps=45)
-    monkeypatch.setattr(module, "KEPT", most)
+    monkeypatch.setattr(structures, "KEPT", most)
     assert trained(samples, 2, steps=45) == wanted
 
 
@@ -438,7 +445,7 @@ def refuses_four(p, tokens):
 @pytest.mark.parametrize("at_once", [4096, 8])
 @pytest.mark.parametrize("kept", [False, True])
 def test_an_error_comes_after_all_steps_before_it(at_once, kept, monkeypatch):
-    monkeypatch.setattr(module, "AT_ONCE", at_once)
+    read_at_once(at_once, monkeypatch)
     samples = [([k % 5] * (1 + k % 3),) for k in range(120)]
     samples[77] = ([1, 2, 3, 4],)
     params, wanted = {"w": np.arange(5.0)}, {"w": np.arange(5.0)}

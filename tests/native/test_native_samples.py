@@ -6,10 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-import chainrule
 from chainrule import _native
-from chainrule.compiler.training import packing as module
-from chainrule.compiler.training.packing import PackedSamples
+from chainrule.compiler.training import structures
+from chainrule.compiler.training.structures import Structures
 
 
 def words(*numbers):
@@ -96,18 +95,17 @@ def test_kinds_of_samples_are_those_of_python(monkeypatch):
     chance = random.Random(3)
     made = [([chance.randrange(9) for _ in range(chance.randrange(1, 5))],) for _ in range(40)]
     made[7:7] = [([True],), ([],), (2,), ([2**70],)]
-    prepared = PackedSamples(chainrule.compile(len).dispatch, {}, made)
+    prepared = Structures(made, (), frozenset())
 
     def kinds():
-        prepared.forget()
-        found = prepared._kinds(np.arange(len(made)))
-        return sorted((members, ids.tolist()) for members, ids in found)
+        prepared.forget_calls()
+        found = prepared.groups(np.arange(len(made)))
+        return sorted((members, None if ids is None else ids.tolist()) for members, ids in found)
 
     found = kinds()
-    assert sorted(k for members, _ in found for k in members) == [
-        k for k in range(len(made)) if made[k] != ([2**70],)
-    ]
-    monkeypatch.setattr(module, "kernels", None)
+    assert sorted(k for members, _ in found for k in members) == list(range(len(made)))
+    assert [made[k] for members, ids in found if ids is None for k in members] == [([2**70],)]
+    monkeypatch.setattr(structures, "kernels", None)
     assert found == kinds()
 
 

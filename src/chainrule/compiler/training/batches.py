@@ -241,7 +241,7 @@ def _sums(
             whole = flatten_call((params, *samples[0]), {}, differentiate=True)
             if whole.refused is not None or whole.values:
                 return None
-            unmet = len(means.packed.structures(np.arange(len(samples))))
+            unmet = len(means.packed.structures.first_of_each(np.arange(len(samples))))
         answer = means.sums(call) if unmet * ALIKE <= means.seen else None
         if answer is not None:
             dispatch.lane_work = means.work

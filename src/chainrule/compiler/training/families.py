@@ -61,7 +61,7 @@ class Families:
         if not len(missing):
             return found
         self.first.look_at(wanted)
-        if self.first.windowed:
+        if self.first.structures.windowed:
             return self._found(wanted)
         left = np.unique(wanted[self.first.fit_of[wanted] == ODD])
         for other in self._others:

@@ -83,7 +83,8 @@ class MachineLoop:
             moments = [getattr(self._optimiser, name) for name in self._optimiser.moments]
             mine = [*self._arrays, *moments]
             if self._passes is None:
-                plain = self._samples.windowed or self._samples.integers_only
+                structures = self._samples.structures
+                plain = structures.windowed or structures.integers_only
                 self._passes = not plain and may_hold(self._samples.samples, mine)
             pairs = ((a, b) for k, a in enumerate(mine) for b in (*mine[:k], *captured))
             self._is_alone = not (self._passes or any(np.may_share_memory(*x) for x in pairs))
@@ -178,7 +179,7 @@ class MachineLoop:
         """
         samples, batch = self._samples, self._batch
         self._state = self._dispatch.captured
-        if self._steps.most is not None or samples.windowed:
+        if self._steps.most is not None or samples.structures.windowed:
             return
         every = np.arange(len(samples.samples))
         for some in np.array_split(every, -(-len(every) // samples.at_once)):

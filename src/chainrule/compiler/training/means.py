@@ -88,10 +88,10 @@ class Means:
         A sample longer than all before has other code, on which those run too.
         """
         packed = self.packed
-        if packed.machine is None or packed.kind_of(packed.longest()) is None:
+        if packed.machine is None or packed.kind_of(packed.structures.longest()) is None:
             params, samples = packed.params, list(packed.samples)
             self._begin(params, samples)
-            if self.packed.kind_of(self.packed.longest()) is None:
+            if self.packed.kind_of(self.packed.structures.longest()) is None:
                 return False
             self.captured = self._dispatch.captured
         return True

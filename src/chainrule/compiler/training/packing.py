@@ -1,76 +1,40 @@
 """Packed samples: rows of numbers and addresses for machine code.
 
-In: samples of training, or of a batch. Out: ``PackedSamples``: for each sample which fit of the
-code it runs with, the numbers it has of its own, and the addresses that its gathers read.
+In: samples of training, or of a batch, and their structures. Out: ``PackedSamples``: for each
+sample which fit of the code it runs with, the numbers it has of its own, and the addresses that its
+gathers read.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
-from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.mapping.prepared import MOST
-from chainrule.compiler.runtime.decisions import Decided, Decisions, runs_of
+from chainrule.compiler.runtime.decisions import Decisions
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.machine import Fit, MachineCode, beyond
 from chainrule.compiler.runtime.memory import memory as recordings
-from chainrule.compiler.runtime.variants import Binding, Run, Variant
+from chainrule.compiler.runtime.variants import Run, Variant
+from chainrule.compiler.training.kinds import Kind, Table
 from chainrule.compiler.training.steps import Progress, Steps, unnoticed
 from chainrule.compiler.training.stretches import Stretches
+from chainrule.compiler.training.structures import AT_ONCE, Structures, increasing
 from chainrule.core.backend import kernels
 from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
 UNKNOWN, ODD = -1, -2  # a sample not looked at yet, one that runs otherwise
-AT_ONCE = 8192  # samples in one call of machine code that may have to be packed before it
-PACKED = 4  # times as many, where all stay packed: threads wait for Python in between
+PACKED = 4  # times ``AT_ONCE`` samples in a call, where all stay packed: threads wait in between
 MEMORY = 1 << 27  # bytes: for packed samples
 READ_ONCE = 1 << 21  # bytes: for those that are not read again, which stay near the processor
-KEPT = 1 << 24  # bytes: of integers that were read to see the structures, for packing
 MOST_KINDS = 64  # of samples of one structure that run on the code
-
-
-@dataclass(frozen=True, eq=False)
-class Kind:
-    """What samples of one structure and path run on, and the place of its fit among all."""
-
-    variant: Variant
-    binding: Binding
-    place: int
-    numbers: int  # that a sample brings along, before its integers
-    gathers: Addresses  # where in a row what its gathers select goes, or -1; see ``Stretches``
-
-    @property
-    def decided(self) -> Decided:
-        """What tells what samples decide."""
-        return Decided.of(self.variant.recording.selection, self.binding.fit)
-
-    def decide(self, ids: Addresses) -> Decisions:
-        """What samples decide, a row of integers for each; integers beyond floats are no path."""
-        made = self.decided.rows(ids)
-        numbers = ids[:, sorted(self.variant.numeric)]
-        beyond = (numbers < -EXACT) | (numbers > EXACT)
-        return replace(made, known=made.known & ~beyond.any(axis=1))
-
-    @functools.cached_property
-    def native(self) -> tuple[Any, ...] | None:
-        """What C reads of it; None where there is more to see to, or no C that decides."""
-        fit = self.binding.fit
-        decider = self.decided.decider
-        if decider is None or self.variant.uses_math or self.numbers:
-            return None
-        numeric = np.array(sorted(self.variant.numeric), np.int64)
-        return decider, fit.private, self.gathers, numeric, self.place
 
 
 class PackedSamples:
@@ -80,7 +44,6 @@ class PackedSamples:
     ``row_of[k]`` of ``gathered`` is what its gathers select, the first of each of the
     ``stretches``, that of ``own`` are the numbers it has of its own. There are rows for so many
     samples as fit into some memory; then they are worked out anew.
-    Of windows those that are needed next are the samples, at most ``AT_ONCE`` of them.
     """
 
     def __init__(
@@ -97,17 +60,12 @@ class PackedSamples:
         self.dispatch, self._key = dispatch, () if key is None else (key,)
         self._memory = memory
         self.params = params
-        self.samples: Sequence[tuple[Any, ...]] = samples
-        self._texts: Texts = frozenset()  # arguments of the function whose strings are integers
-        if isinstance(samples, Windows):
-            self.samples = _Shown(samples, samples.places(0, AT_ONCE))
-        else:
-            self._texts = dispatch.meet(samples)
-        self._calls: dict[int, Call] = {}
-        self._seen: tuple[Addresses, list[int]] | None = None  # the last ``structures``
+        texts: Texts = frozenset()  # arguments of the function whose strings are integers
+        if not isinstance(samples, Windows):
+            texts = dispatch.meet(samples)
+        self.structures = Structures(samples, self._key, texts)
         #: what samples of each structure ran on when others were prepared; see ``_remembered``
         self._ran: dict[Any, Variant] = {}
-        self.integers_only = False  # whether those looked at by ``structures`` are lists of some
         self.fit_of: Addresses
         self.row_of: Addresses
         self.own: Array
@@ -115,18 +73,17 @@ class PackedSamples:
         self.forget()
 
     @property
-    def windowed(self) -> bool:
-        """Whether the samples are windows, of which only those that come next are here."""
-        return isinstance(self.samples, _Shown)
+    def samples(self) -> Sequence[tuple[Any, ...]]:
+        """The samples; of windows those that are needed next."""
+        return self.structures.samples
 
     def choose(self, first: int, count: int) -> Addresses:
         """Which samples are read next, those number ``first`` and on of a run, in order."""
-        if not isinstance(self.samples, _Shown):
+        shown = max(1, count)
+        if not self.structures.show_windows(first, shown):
             start, end = first % len(self.samples), len(self.samples)
             found = np.arange(start, start + count)
             return found if start + count <= end else found % end
-        shown = max(1, count)
-        self.samples.places = self.samples.windows.places(first, shown)
         self.fit_of = np.full(shown, UNKNOWN, np.int64)
         self.row_of = np.full(shown, -1, np.int64)
         self._forget_rows()
@@ -139,80 +96,25 @@ class PackedSamples:
             count = min(count, steps.most * steps.batch)
         return self.choose(taken * steps.batch, count)
 
-    def call(self, k: int) -> Call:
-        """Sample k flattened."""
-        if k not in self._calls:
-            arguments = (*self.samples[k], *self._key)
-            texts = frozenset([place - 1 for place in self._texts if isinstance(place, int)])
-            self._calls[k] = flatten_call(arguments, {}, differentiate=False, texts=texts)
-        return self._calls[k]
-
-    def longest(self) -> int:
-        """The sample with the longest lists."""
-        if isinstance(self.samples, _Shown):
-            return 0
-        if kernels is not None:
-            found: int = kernels.longest_sample(self.samples)
-            if found >= 0:
-                return found
-        sizes = [sum(map(_length, sample)) for sample in self.samples]
-        return sizes.index(max(sizes))
-
-    def structures(self, chosen: Addresses) -> list[int]:
-        """One sample of each structure among some, the longest first."""
-        if isinstance(self.samples, _Shown):
-            return [0]
-        if not len(chosen):
-            return []
-        if self._seen is not None and np.array_equal(self._seen[0], chosen):
-            return self._seen[1]
-        self._seen = chosen, self._structures(chosen)
-        return self._seen[1]
-
-    def _structures(self, chosen: Addresses) -> list[int]:
-        first: dict[Any, int] = {}
-        found, others = self._read_shapes(_increasing(chosen))
-        self.integers_only = not others
-        every = [*found, *others]
-        for place in range(0, len(every), AT_ONCE):
-            for k in every[place : place + AT_ONCE]:
-                first.setdefault(self.call(k).key, k)
-            self._calls.clear()
-        calls = {k: self.call(k) for k in first.values()}
-        return sorted(calls, key=lambda k: -calls[k].size - len(calls[k].ints))
-
-    def leader(self, chosen: Addresses) -> int:
-        """The sample that is recorded first, if some will be read: the others may join its code.
-
-        It is the longest of all, also of those that will not be read, where these have lists of
-        integers, which are quick to look at.
-        """
-        every = self.structures(chosen)
-        all_seen = len(chosen) == len(self.samples)
-        if self.integers_only and all_seen:
-            return every[0]
-        if every and not all_seen and not any(_has_integers(self.call(k)) for k in every):
-            return every[0]
-        return self.longest()
-
     def prepare(self, chosen: Addresses, progress: Progress) -> bool:
         """Record a sample of each structure among some, so that no step has to wait.
 
         First the longest of all, then in an order that depends on the structures alone: so does
         the code. Returns whether there is machine code.
         """
-        every = self.structures(chosen)
+        every = self.structures.first_of_each(chosen)
         progress(0, len(every))
-        if not self.windowed:
+        windowed = self.structures.windowed
+        if not windowed:
             self.dispatch.expect([self.whole(k) for k in every[:2]])
         with nullcontext() if progress is unnoticed else self.dispatch.notices.shown():
             is_first = not self._kinds_met
-            if self.kind_of(self.leader(chosen)) is None:
+            if self.kind_of(self.structures.leader(chosen)) is None:
                 return False
             with self.dispatch.lock:
                 self._ran = self._remembered() if is_first else {}
             for done, k in enumerate(every, 1):
-                if not self.windowed:
+                if not windowed:
                     self.kind_of(k)
                 progress(done, len(every))
             self._ran = {}
@@ -225,8 +127,8 @@ class PackedSamples:
         self._alike: dict[Any, list[Kind]] = {}  # by the structure of a sample
         self._ran = {}
         self._plain: dict[tuple[int, ...], Any] = {}  # structures, by the lengths of lists
-        self._table: _Table | None = None
-        self._kept = NOTHING
+        self._table: Table | None = None
+        self.structures.forget_read()
         self.machine: MachineCode | None = None
         self.stretches = Stretches.single(0)
         self.fit_of = np.full(len(self.samples), UNKNOWN, np.int64)
@@ -235,7 +137,8 @@ class PackedSamples:
 
     def show(self, params: Any, samples: list[tuple[Any, ...]]) -> None:
         """Go on with other samples, of a run with parameters of the same structure."""
-        self.params, self.samples, self._seen, self._kept = params, samples, None, NOTHING
+        self.params = params
+        self.structures.show(samples)
         self.fit_of = np.full(len(samples), UNKNOWN, np.int64)
         self.row_of = np.full(len(samples), -1, np.int64)
         self._forget_rows()
@@ -247,7 +150,7 @@ class PackedSamples:
 
         None where there are other samples.
         """
-        found, others = self._shapes(np.arange(len(self.samples)))
+        found, others = self.structures.shapes(np.arange(len(self.samples)))
         lengths = {tuple(map(len, self.samples[k])) for k in found}
         return None if others else len(lengths - self._plain.keys())
 
@@ -255,14 +158,13 @@ class PackedSamples:
         self.fit_of[self.fit_of >= 0] = UNKNOWN
         self.row_of[:] = -1
         self._used = 0  # rows
-        self._calls.clear()
+        self.structures.forget_calls()
 
     # --- kinds of samples -------------------------------------------------------------------------
 
     def whole(self, k: int) -> Call:
         """Sample k as a call of the function, flattened."""
-        arguments = (self.params, *self.samples[k], *self._key)
-        return flatten_call(arguments, {}, differentiate=True, texts=self._texts)
+        return self.structures.whole(self.params, k)
 
     def _run(self, k: int) -> Run:
         """Compute a sample as a call of its own."""
@@ -271,7 +173,7 @@ class PackedSamples:
 
     def kind_of(self, k: int) -> Kind | None:
         """What this sample runs on; None where it is not the others' code."""
-        call, captured = self.call(k), self.dispatch.captured
+        call, captured = self.structures.call(k), self.dispatch.captured
         if call.roots or (captured is not None and captured.reaches(call.containers)):
             return None  # objects are looked at as they are when their sample's turn comes
         try:
@@ -285,14 +187,15 @@ class PackedSamples:
 
     def _new_kind(self, k: int, ids: Addresses) -> Kind | None:
         """What a sample runs on that is of no kind that was met."""
-        found = self._kind_on(self._ran.get(self.call(k).key), k, ids)
+        key = self.structures.call(k).key
+        found = self._kind_on(self._ran.get(key), k, ids)
         if found is None:
             found = self._kind_on(self._run(k).variant, k, ids)
         if found is None:
             return None
         made, decided = found
         if not len(made.variant.recording.guards):  # it may go no other way with other parameters
-            self._ran[self.call(k).key] = made.variant
+            self._ran[key] = made.variant
         if self.machine is None:
             self._begin(made, k, ids, decided)
         places = self.stretches.places(made.gathers, made.decided.follows)
@@ -300,11 +203,11 @@ class PackedSamples:
             self._lay_out_singly()
         else:
             made = replace(made, gathers=places)
-        if kernels is not None and not self.windowed:
-            (lengths,), _ = self._read(np.array([k]))
-            if lengths[0] >= 0:
-                self._plain[tuple(lengths.tolist())] = self.call(k).key
-        self._alike.setdefault(self.call(k).key, []).append(made)
+        if kernels is not None and not self.structures.windowed:
+            lengths = self.structures.lengths(k)
+            if lengths is not None:
+                self._plain[lengths] = key
+        self._alike.setdefault(key, []).append(made)
         self._kinds_met.append(made)
         self.fits.append(made.binding.fit)
         return made
@@ -313,15 +216,18 @@ class PackedSamples:
         self, variant: Variant | None, k: int, ids: Addresses
     ) -> tuple[Kind, Decisions] | None:
         """A sample as the first of those that run on a variant, and what it decides."""
-        if variant is None or variant.binding is None or self.dispatch.texts != self._texts:
+        if variant is None or variant.binding is None:
             return None
-        machine, alike = variant.binding.machine, self._alike.get(self.call(k).key, ())
+        if self.dispatch.texts != self.structures.texts:
+            return None
+        call = self.structures.call(k)
+        machine, alike = variant.binding.machine, self._alike.get(call.key, ())
         if machine.root < machine.program.shared or any(x.variant is variant for x in alike):
             return None
         if len(variant.captured) or (self.machine or machine) is not machine:
             return None
         gathers = variant.binding.fit.gathers
-        made = Kind(variant, variant.binding, len(self.fits), self.call(k).size, gathers)
+        made = Kind(variant, variant.binding, len(self.fits), call.size, gathers)
         decided = made.decide(ids)
         return (made, decided) if decided.known.all() else None
 
@@ -332,7 +238,7 @@ class PackedSamples:
         it was.
         """
         call = flatten_call((self.params,), {}, differentiate=True)
-        kept, key = self.dispatch.prepared, ("kinds", call.key, self._texts)
+        kept, key = self.dispatch.prepared, ("kinds", call.key, self.structures.texts)
         if key not in kept:
             if len(kept) >= MOST:
                 kept.clear()
@@ -372,76 +278,17 @@ class PackedSamples:
         for alike in self._alike.values():
             alike[:] = [singly[kind] for kind in alike]
 
-    def _kinds(self, chosen: Addresses) -> Iterator[tuple[list[int], Addresses]]:
-        """Samples of one structure, and their integers, a row for each."""
-        lengths, ids = self._read(chosen)
-        plain = lengths[:, 0] >= 0
-        starts = np.concatenate([[0], np.cumsum(lengths[plain].sum(axis=1))])
-        for places in _alike(lengths[plain]):
-            count = starts[places[0] + 1] - starts[places[0]]
-            members = chosen[plain][places].tolist()
-            yield members, ids[starts[places][:, None] + np.arange(count)]
-        alike: dict[Any, list[int]] = {}
-        for k in chosen[~plain].tolist():
-            alike.setdefault(self.call(k).key, []).append(k)
-        for members in alike.values():
-            try:
-                rows = np.array([self.call(k).ints for k in members], np.int64)
-            except OverflowError:  # too large for machine code
-                self.fit_of[members] = ODD
-                continue
-            yield members, rows
-
-    def _shapes(self, some: Addresses) -> tuple[list[int], list[int]]:
-        """Of samples that are lists of integers the first of all lengths; and the other samples."""
-        if kernels is not None:
-            found: tuple[list[int], list[int]]
-            found = kernels.sample_shapes(self.samples, some, len(self.samples[0]))
-            return found
-        lengths, _ = self._read(some)
-        plain = lengths[:, 0] >= 0
-        first = [int(some[plain][places[0]]) for places in _alike(lengths[plain])]
-        return first, some[~plain].tolist()
-
-    def _read_shapes(self, some: Addresses) -> tuple[list[int], list[int]]:
-        """The same; what is read of them is kept for packing, so that it is done once."""
-        if kernels is None:
-            return self._shapes(some)
-        starts = np.full(len(self.samples), -1, np.int64)
-        lists = len(self.samples[0])
-        first, others, read = kernels.sample_shapes(self.samples, some, lists, starts, KEPT)
-        shapes = [tuple(map(len, self.samples[k])) for k in first]
-        self._kept = _Kept(np.frombuffer(read, np.int32), starts, shapes)
-        return first, others
-
-    def _read(self, chosen: Addresses) -> tuple[Addresses, Addresses]:
-        """The integers of samples that are lists of some, and the lengths of these lists, or -1."""
-        if isinstance(self.samples, _Shown):
-            windows = self.samples.windows
-            rows = windows.rows(self.samples.places[chosen])
-            return np.full((len(chosen), 1), windows.length), rows.ravel()
-        lengths = np.full((len(chosen), max(1, len(self.samples[0]))), -1, np.int64)
-        if kernels is not None:
-            found = kernels.sample_integers(self.samples, chosen, lengths)
-            return lengths, np.frombuffer(found, np.int64)
-        ids: list[int] = []
-        for row, k in zip(lengths, chosen.tolist(), strict=True):
-            sample = self.samples[k]
-            if len(sample) == len(row) and _is_plain(sample):
-                row[:] = list(map(len, sample))
-                ids += chain(*sample)
-        return lengths, np.array(ids, np.int64)
-
     def _numbers(self, members: list[int], ids: Addresses, decided: Decisions) -> Array:
         """The numbers that samples of one kind have of their own, in the order of the inputs."""
-        size = self.call(members[0]).size
+        call = self.structures.call
+        size = call(members[0]).size
         floats = np.empty((len(members), size))
         if size and size == sum(map(len, self._key)):
-            self.call(members[0]).write(floats[0])
+            call(members[0]).write(floats[0])
             floats[1:] = floats[0]
         elif size:
             for row, k in zip(floats, members, strict=True):
-                self.call(k).write(row)
+                call(k).write(row)
         return np.concatenate([floats, ids, decided.numbers], axis=1)
 
     # --- what they select -------------------------------------------------------------------------
@@ -458,8 +305,11 @@ class PackedSamples:
         if not len(unknown):
             return
         before = self.stretches
-        for members, ids in self._kinds(unknown):
-            chosen, key = np.array(members), self.call(members[0]).key
+        for members, ids in self.structures.groups(unknown):
+            if ids is None:
+                self.fit_of[members] = ODD
+                continue
+            chosen, key = np.array(members), self.structures.call(members[0]).key
             for kind in self._alike.get(key, ()):
                 chosen, ids = self._take(kind, chosen, ids)
             while len(chosen):
@@ -476,15 +326,15 @@ class PackedSamples:
     def _unknown(self, wanted: Addresses) -> Addresses:
         """Those of some samples that have not been looked at, in order."""
         unknown = self.fit_of[wanted] == UNKNOWN
-        return _increasing(wanted if unknown.all() else wanted[unknown])
+        return increasing(wanted if unknown.all() else wanted[unknown])
 
     def _pack_known(self, chosen: Addresses) -> Addresses:
         """Pack those of some samples that are lists of integers of known kinds; the others."""
-        if kernels is None or self.windowed:
+        if kernels is None or self.structures.windowed:
             return chosen
-        met = len(self._kinds_met), len(self._plain)
-        if self._table is None or self._table.met != met or self._table.kept is not self._kept:
-            self._table = _Table.of(self._plain, self._alike, self._kept, met)
+        met, kept = (len(self._kinds_met), len(self._plain)), self.structures.kept
+        if self._table is None or self._table.met != met or self._table.kept is not kept:
+            self._table = Table.of(self._plain, self._alike, kept, met)
         if not self._table.kinds:
             return chosen
         self._used = kernels.pack_samples(
@@ -495,8 +345,8 @@ class PackedSamples:
             self._table.shapes,
             self._open,
             self._some_choice,
-            self._kept.integers,
-            self._kept.starts,
+            kept.integers,
+            kept.starts,
             self._table.numbers,
             self.own,
             self.gathered,
@@ -557,7 +407,7 @@ class PackedSamples:
     @property
     def in_one_call(self) -> int:
         """How many samples go through the machine code in one call."""
-        if self.machine is None or self.windowed:
+        if self.machine is None or self.structures.windowed:
             return self.at_once
         stay = len(self.samples) * self._row_bytes <= self._memory
         return PACKED * self.at_once if stay else self.at_once
@@ -574,97 +424,11 @@ class PackedSamples:
         return np.stack(found)
 
 
-@dataclass(frozen=True, eq=False)
-class _Kept:
-    """What was read of samples that are lists of integers."""
-
-    integers: npt.NDArray[np.int32]  # of each the number of its shape, then its integers
-    starts: Addresses  # where these begin, -1 for a sample of which nothing is kept
-    shapes: list[tuple[int, ...]]  # the lengths of the lists
-
-
-NOTHING = _Kept(np.zeros(0, np.int32), np.zeros(0, np.int64), [])
-
-
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """The kinds of samples that are lists of integers, as C reads them."""
-
-    shapes: Addresses  # the lengths of the lists, a row for each shape
-    kinds: list[list[tuple[Any, ...]]]  # of each shape
-    kept: _Kept
-    numbers: Addresses  # which row the shapes of what is kept are, -1 for none
-    met: tuple[int, int]  # how many kinds and structures there were
-
-    @classmethod
-    def of(
-        cls,
-        plain: dict[tuple[int, ...], Any],
-        alike: dict[Any, list[Kind]],
-        kept: _Kept,
-        met: tuple[int, int],
-    ) -> _Table:
-        """``plain``: structures by their shapes; ``alike``: the kinds of each, in order."""
-        places, found = dict[tuple[int, ...], int](), []
-        for shape, key in plain.items():
-            kinds = [kind.native for kind in alike.get(key, ())]
-            rows = [row for row in kinds if row is not None]
-            if rows and len(rows) == len(kinds):
-                places[shape] = len(places)
-                found.append(rows)
-        numbers = [places.get(shape, -1) for shape in kept.shapes]
-        return cls(np.array([*places], np.int64), found, kept, np.array(numbers, np.int64), met)
-
-
-class _Shown(Sequence[tuple[Any, ...]]):
-    """The windows at some places, which change."""
-
-    def __init__(self, windows: Windows, places: Addresses) -> None:
-        self.windows, self.places = windows, places
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, k: Any) -> Any:
-        return self.windows[int(self.places[k])]
-
-
-def _alike(rows: Addresses) -> list[Addresses]:
-    """The places of equal rows, in the order in which each comes first."""
-    order = np.lexsort(rows.T)
-    ends = np.flatnonzero((rows[order[1:]] != rows[order[:-1]]).any(axis=1)) + 1
-    return sorted(np.split(order, ends), key=lambda places: int(places[0])) if len(rows) else []
-
-
-def _has_integers(call: Call) -> bool:
-    """Whether there are lists of integers in a sample."""
-    return any(is_list for _, is_list in runs_of(call.key)[1])
-
-
-def _increasing(places: Addresses) -> Addresses:
-    """Places in order, each once."""
-    return places if (places[1:] > places[:-1]).all() else np.unique(places)
-
-
 def _longer(rows: Array, used: int, more: int) -> Array:
     """So many rows, of which those used are the same."""
     made = np.empty((more, rows.shape[1]), rows.dtype)
     made[:used] = rows[:used]
     return made
-
-
-def _length(x: Any) -> int:
-    return 0 if isinstance(x, np.ndarray) and not x.ndim else len(x) if hasattr(x, "__len__") else 0
-
-
-def _is_plain(sample: tuple[Any, ...]) -> bool:
-    """Whether a sample is nothing but lists of integers, each another list."""
-    for x in sample:
-        if type(x) is not list or set(map(type, x)) != {int}:
-            return False
-        if not -(1 << 63) <= min(x) <= max(x) < 1 << 63:
-            return False
-    return len(set(map(id, sample))) == len(sample)
 
 
 def _some_choices(program: Program) -> Addresses:

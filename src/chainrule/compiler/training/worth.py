@@ -62,10 +62,11 @@ class Worth:
         self.answer: bool | None = False
         if self._calls:
             chosen = samples.choose_all(taken, steps)
-            every = samples.structures(chosen)
-            self._numbers = [_numbers(samples.call(k)) for k in every]
-            self._missing = list(_missing(dispatch, samples, [samples.leader(chosen), *every]))
-            self._first = _numbers(samples.call(int(chosen[0])))
+            structures = samples.structures
+            every = structures.first_of_each(chosen)
+            self._numbers = [_numbers(structures.call(k)) for k in every]
+            self._missing = list(_missing(dispatch, samples, [structures.leader(chosen), *every]))
+            self._first = _numbers(structures.call(int(chosen[0])))
             self._decide([size / self._first for size in SIZES])
             self.answer = self.answer or None
 
@@ -123,7 +124,7 @@ def _missing(dispatch: Dispatch, samples: PackedSamples, every: list[int]) -> It
     lifts, met = dispatch.options.lift is not False, set[Any]()
     is_known = dispatch.captured is not None and dispatch.is_fresh()
     for k in dict.fromkeys(every):
-        call, joins = samples.call(k), False
+        call, joins = samples.structures.call(k), False
         if is_known:
             whole = samples.whole(k)
             structure = dispatch.structure_of(whole)
