@@ -22,7 +22,7 @@ enum {
 };
 
 #define DEEPEST 40
-#define LONGEST_TEXT 4096 /* as in trees.py; a longer one is static */
+#define LONGEST_TEXT 4096 /* as in trees/flattening.py; a longer one is static */
 #define MOST_TEXTS 64     /* arguments that may have such texts */
 #define FEW_BYTES 512 /* which Python has ready */
 

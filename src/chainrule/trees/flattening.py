@@ -1,9 +1,7 @@
-"""Nested arguments: containers of numbers, arrays and Values.
+"""Flatten: from trees to rows of numbers and a structure, and back.
 
-A tree comes in: dicts, lists, tuples, named tuples, dataclasses and their leaves. ``flatten`` puts
-its numbers into rows and gives its structure, a ``Node``; ``unflatten`` makes such a tree again
-with something else at its leaves. ``leaves`` and ``map_leaves`` are for those who need the leaves
-only. The compiler, the transforms, the optimisers and training look into arguments with these.
+In: a tree. Out: ``Flat``, its leaves in rows, and its structure, a ``Node``. ``unflatten`` makes
+such a tree again with something else at its leaves.
 """
 
 from __future__ import annotations
@@ -11,337 +9,44 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import repeat
 from types import SimpleNamespace
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from chainrule.core import errors
 from chainrule.core.backend import Value
+from chainrule.trees.containers import Array, field_names
+from chainrule.trees.structure import (
+    FLOAT,
+    INT,
+    NARROW,
+    TRUTH,
+    VALUE,
+    Again,
+    Branch,
+    Deque,
+    Dict,
+    List,
+    NamedTuple,
+    Namespace,
+    Node,
+    Opaque,
+    Record,
+    SameValue,
+    Static,
+    Text,
+    Tuple,
+    numbers,
+)
 
-Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
-Shape = tuple[int, ...]
 
-
-# --- structure ------------------------------------------------------------------------------------
-
-
-class Node:
-    """What a tree is like, or a part of it.
-
-    Equal nodes are one object, so that a structure of any size is hashed and compared as quickly as
-    an address: it is looked up at every call.
-    """
-
-    __match_args__: ClassVar[tuple[str, ...]] = ()
-    holds_floats: bool  #: whether there are numbers in it that are not integers or Values
-
-    def __new__(cls, *fields: Any) -> Self:
-        """The node with these fields."""
-        key = (cls, *fields)
-        known = _nodes.get(key)
-        found: Self | None = None if known is None else known()
-        return found or _interned(cls, key)
-
-    def _has_floats(self) -> bool:
-        return False
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple([getattr(self, name) for name in self.__match_args__])
-
-
-N = TypeVar("N", bound=Node)
-_nodes: dict[tuple[Any, ...], weakref.KeyedRef[Any, Any]] = {}
-
-
-def _interned(cls: type[N], key: tuple[Any, ...]) -> N:
-    """A new node for these fields, or the one that another thread has just made."""
-    made = object.__new__(cls)
-    for name, value in zip(cls.__match_args__, key[1:], strict=True):
-        object.__setattr__(made, name, value)
-    object.__setattr__(made, "holds_floats", made._has_floats())
-    new = weakref.KeyedRef(made, _forget, key)
-    while True:
-        known = _nodes.setdefault(key, new)
-        found: N | None = known()
-        if found is not None:
-            return found
-        _forget(known)
-
-
-def _forget(dead: weakref.KeyedRef[Any, Any], nodes: dict[Any, Any] = _nodes) -> None:
-    if nodes.get(dead.key) is dead:
-        nodes.pop(dead.key, None)
-
-
-@dataclass_transform(frozen_default=True, eq_default=False)
-def node(cls: type[N]) -> type[N]:
-    """A frozen dataclass whose instances ``Node`` makes and compares."""
-    return dataclass(frozen=True, eq=False, init=False, repr=False)(cls)
-
-
-@node
-class Number(Node):
-    """A plain number, or a Value: ``FLOAT``, ``INT`` or ``VALUE``."""
-
-    kind: str
-
-    def _has_floats(self) -> bool:
-        return self.kind == "float"
-
-    def __repr__(self) -> str:
-        return self.kind
-
-
-FLOAT, INT, VALUE = Number("float"), Number("int"), Number("value")
-#: of arrays of truths, and of integers that wrap around elsewhere than those of 64 bits with a sign
-NARROW = {
-    np.dtype(name): Number(name)
-    for name in ("bool", "int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64")
-}
-
-
-@node
-class Numbers(Node):
-    """An array; one of integers counts as holding floats: as an argument it becomes lists."""
-
-    shape: Shape
-    kind: Number  #: FLOAT, INT or one of NARROW, which are integers too
-
-    def _has_floats(self) -> bool:
-        return True
-
-    def __repr__(self) -> str:
-        return f"{self.kind}{list(self.shape)}"
-
-
-_numbers = lru_cache(maxsize=256)(Numbers)  # the quickest way to a node, for the most usual leaf
-
-
-@node
-class Static(Node):
-    """Something that is no number: a recording holds for this one only."""
-
-    type: type
-    value: Any  #: of an enum the name, and its value in words: that may change
-
-    def __repr__(self) -> str:
-        return repr(self.value[0] if issubclass(self.type, enum.Enum) else self.value)
-
-
-NOTHING = Static(type(None), None)  #: kept: what becomes of a node that is not runs Python code
-
-
-@node
-class Text(Node):
-    """A string of which only the length is known: its characters are integers, code points."""
-
-    length: int
-
-    def __repr__(self) -> str:
-        return f"str[{self.length}]"
-
-
-@node
-class Truth(Node):
-    """A bool of which nothing is known: it is an integer, 0 or 1."""
-
-    def __repr__(self) -> str:
-        return "bool"
-
-
-@node
-class Opaque(Node):
-    """An object that nobody looks into."""
-
-    type: str
-
-    def __repr__(self) -> str:
-        return f"<{self.type}>"
-
-
-@node
-class SameValue(Node):
-    """A Value that came before."""
-
-    place: int  #: among the floats
-
-    def __repr__(self) -> str:
-        return f"same({self.place})"
-
-
-@node
-class Again(Node):
-    """A list, dict, dataclass or array that came before."""
-
-    number: int  #: how many of them were complete before it
-
-    def __repr__(self) -> str:
-        return f"again({self.number})"
-
-
-@node
-class Branch(Node):
-    """A container, and what is in it: see the classes below."""
-
-    items: tuple[Node, ...]
-
-    def _has_floats(self) -> bool:
-        return any(item.holds_floats for item in self.kinds)
-
-    @property
-    def kinds(self) -> set[Node]:
-        """The items, each once: a long list has few that differ."""
-        return set(self.items)
-
-    @property
-    def is_mutable(self) -> bool:
-        """Whether it matters if it is the same one as before."""
-        return not isinstance(self, (Tuple, NamedTuple))
-
-    def children(self, tree: Any) -> Iterable[Any]:
-        """What is in a tree of this structure."""
-        if isinstance(self, Dict):
-            tree = tree.values()
-        elif isinstance(self, Record):
-            tree = [getattr(tree, name) for name in field_names(self.type)]
-        elif isinstance(self, Namespace):
-            tree = vars(tree).values()
-        return tree  # type: ignore[no-any-return]
-
-    def build(self, items: list[Any], like: Any = None) -> Any:
-        """A container with these items; its keys are those of ``like``, if there is one."""
-        if isinstance(self, Tuple):
-            return tuple(items)
-        if isinstance(self, NamedTuple):
-            return self.type._make(items)
-        if isinstance(self, Dict):
-            keys = [key for _, key in self.keys] if like is None else like
-            return dict(zip(keys, items, strict=True))
-        if isinstance(self, Namespace):
-            made = object.__new__(self.type) if self.type is not SimpleNamespace else self.type()
-            vars(made).update(zip(self.names, items, strict=True))
-            return made
-        if isinstance(self, Deque):
-            return deque(items, self.most)
-        if not isinstance(self, Record):
-            return items
-        return build_record(self.type, items)
-
-    def map(self, function: Callable[[Node], Node]) -> Branch:
-        """The same container of other nodes."""
-        _, *rest = [getattr(self, name) for name in self.__match_args__]
-        return type(self)(tuple([function(item) for item in self.items]), *rest)
-
-
-@node
-class List(Branch):
-    """A list, or an array of objects."""
-
-    def __repr__(self) -> str:
-        return repr(list(self.items))
-
-
-@node
-class Tuple(Branch):
-    """A tuple."""
-
-    def __repr__(self) -> str:
-        return repr(self.items)
-
-
-@node
-class NamedTuple(Branch):
-    """A named tuple."""
-
-    type: Any
-
-    def __repr__(self) -> str:
-        return _record_text(self.type, self.type._fields, self.items)
-
-
-@node
-class Dict(Branch):
-    """A dict; the order of its keys counts, and 1 is another key than True."""
-
-    keys: tuple[tuple[Any, Any], ...]  #: what tells a key from others that are equal, and the key
-
-    def __repr__(self) -> str:
-        return repr({key: item for (_, key), item in zip(self.keys, self.items, strict=True)})
-
-
-@node
-class Record(Branch):
-    """A dataclass: its fields, however it came by them."""
-
-    type: Any
-
-    def __repr__(self) -> str:
-        return _record_text(self.type, field_names(self.type), self.items)
-
-
-@node
-class Namespace(Branch):
-    """A ``SimpleNamespace``, or an instance of a class of the user's: its attributes."""
-
-    names: tuple[str, ...]
-    type: Any
-
-    def __repr__(self) -> str:
-        return _record_text(self.type, self.names, self.items)
-
-
-@node
-class Deque(Branch):
-    """A deque; of two lengths it is another one."""
-
-    most: int | None
-
-    def __repr__(self) -> str:
-        return f"deque({list(self.items)!r})"
-
-
-class Leaf:
-    """Base of dataclasses that are leaves of trees, and not looked into."""
-
-    __slots__ = ()
-
-
-def is_record(x: object) -> bool:
-    """Whether ``x`` is an instance of a dataclass."""
-    return dataclasses.is_dataclass(x) and not isinstance(x, (type, Leaf))
-
-
-def build_record(kind: Any, items: Iterable[Any]) -> Any:
-    """A dataclass with these fields, however it would have come by them."""
-    made = object.__new__(kind)
-    for name, item in zip(field_names(kind), items, strict=True):
-        object.__setattr__(made, name, item)  # a frozen one too
-    return made
-
-
-def field_names(kind: Any) -> list[str]:
-    """The names of a dataclass's fields."""
-    return [one.name for one in dataclasses.fields(kind)]
-
-
-def _record_text(kind: Any, names: Iterable[str], items: Iterable[Node]) -> str:
-    words = [f"{name}={item!r}" for name, item in zip(names, items, strict=True)]
-    return f"{kind.__name__}({', '.join(words)})"
-
-
-# --- flatten and unflatten ------------------------------------------------------------------------
-
-
-TRUTH = Truth()
 STRIDES, OBJECTS = "strides", "objects"  # begin the words on an array that is no plain one
 LONGEST_TEXT = 4096  # characters that are integers; a longer text is static
 _NEVER_CHANGING = frozenset((datetime.date, datetime.timedelta))
@@ -545,17 +250,17 @@ class Flat:
             if not self.traces_text or kind is None or not x.size or _is_large(x):
                 return Static(np.ndarray, (x.dtype.str, x.shape, x.tobytes()))
             self.ints.extend(x.astype(np.int64).ravel().tolist())
-            return _numbers(x.shape, kind)
+            return numbers(x.shape, kind)
         if x.dtype.kind == "i" and not floats_only:
             self.ints.extend(x.ravel().tolist())
-            return _numbers(x.shape, INT)
+            return numbers(x.shape, INT)
         if x.dtype.kind not in "fiu":
             return self._add_opaque(x)
         if x.dtype != np.float64 and not floats_only:
             self.narrow.append((len(self.floats), x.dtype.str))
         self.floats.append(x)
         self.sizes.append(x.size)
-        return _numbers(x.shape, FLOAT)
+        return numbers(x.shape, FLOAT)
 
 
 def _exactly(key: Any) -> Any:
@@ -620,77 +325,3 @@ def _built(node: Node, original: Any, leaf: Callable[..., Any], make: Callable[.
     pairs = zip(node.items, originals, strict=original is not None)
     items = [_built(n, x, leaf, make) if isinstance(n, Branch) else leaf(n, x) for n, x in pairs]
     return make(node, items, original)
-
-
-# --- leaves only ----------------------------------------------------------------------------------
-
-
-def leaves(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The leaves of dicts, lists, tuples and dataclasses, with where each is: ``params.w[0]``."""
-    items = children(tree)
-    if items is not None:
-        for key, item in items:
-            yield from leaves(item, f"{path}[{key!r}]")
-    elif is_record(tree):
-        for name in field_names(tree):
-            yield from leaves(getattr(tree, name), f"{path}.{name}")
-    else:
-        yield path, tree
-
-
-def children(tree: Any) -> Iterable[tuple[Any, Any]] | None:
-    """What is in a dict, list or tuple, or in one of a class derived from these, by its key."""
-    if isinstance(tree, dict):
-        return tree.items()
-    return enumerate(tree) if isinstance(tree, (list, tuple)) else None
-
-
-def arrays_in(tree: Any) -> list[Array] | None:
-    """The arrays of dicts, lists and tuples, in order; None where there is anything else."""
-    found: list[Array] = []
-    return found if _add_arrays(tree, found) else None
-
-
-def _add_arrays(tree: Any, found: list[Array]) -> bool:
-    kind = type(tree)
-    if kind is np.ndarray:
-        found.append(tree)
-        return True
-    items = tree.values() if kind is dict else tree if kind in (list, tuple) else None
-    return items is not None and all(_add_arrays(item, found) for item in items)
-
-
-def like_arrays(tree: Any, row: Array) -> Any:
-    """A tree of arrays like this one (see ``arrays_in``), which are parts of a row."""
-    at = 0
-
-    def part(array: Array) -> Array:
-        nonlocal at
-        at += array.size
-        return row[at - array.size : at].reshape(array.shape)
-
-    return map_leaves(part, tree)
-
-
-def map_leaves(function: Callable[[Any], Any], tree: Any, records: bool = False) -> Any:
-    """A tree of dicts, lists and tuples with ``function`` applied to its leaves.
-
-    What is of a class derived from these is a leaf; with ``records`` named tuples and dataclasses
-    are not.
-    """
-    kind = type(tree)
-    if kind is dict:
-        return {key: map_leaves(function, item, records) for key, item in tree.items()}
-    if kind is list or kind is tuple:
-        return kind([map_leaves(function, item, records) for item in tree])
-    if records and is_named_tuple(tree):
-        return kind(*[map_leaves(function, item, True) for item in tree])
-    if records and is_record(tree):
-        fields = [getattr(tree, name) for name in field_names(kind)]
-        return build_record(kind, [map_leaves(function, item, True) for item in fields])
-    return function(tree)
-
-
-def is_named_tuple(x: object) -> bool:
-    """Whether ``x`` is a tuple with names for its items."""
-    return isinstance(x, tuple) and hasattr(x, "_fields")
