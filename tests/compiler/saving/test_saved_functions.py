@@ -314,6 +314,21 @@ def test_undefined_values_raise_what_eager_raises(tmp_path, x):
         assert bits(loaded.value_and_grad(x)) == expected
 
 
+def test_an_error_that_the_function_may_catch_is_not_raised(tmp_path):
+    def guarded(p, x):
+        try:
+            return p[0] / x
+        except ZeroDivisionError:
+            return p[0] * 100
+
+    chainrule.compile(guarded).save(tmp_path / "saved", [2.0], 1.0)
+    loaded = chainrule.load(tmp_path / "saved")
+    for call in (loaded.value_and_grad, loaded):
+        assert call([2.0], 4.0) == (0.5 if call is loaded else (0.5, [0.25]))
+        with pytest.raises(FallbackError, match="which its code may catch"):
+            call([2.0], 0.0)
+
+
 def test_functions_of_math_hold_for_finite_data_only(tmp_path):
     chainrule.compile(lambda p, x: p * math.sin(x)).save(tmp_path / "saved", 2.0, 1.0)
     loaded = chainrule.load(tmp_path / "saved")

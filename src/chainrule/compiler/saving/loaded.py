@@ -253,7 +253,7 @@ class LoadedDispatch(Dispatch):
             saved, self._tracer, self._counts, self._ledger, self.lock
         )
         replay.variants = lambda call: self._pipeline.structure(call).variants
-        replay.captured = self._pipeline.captured
+        replay.captured, replay.may_catch = self._pipeline.captured, saved.catches
         for structure in saved.structures:
             self._varying.traced |= traced_texts(structure.key)
         replay.texts = self.texts

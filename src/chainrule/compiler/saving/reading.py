@@ -98,6 +98,7 @@ class SavedFunction:
     values: tuple[tuple[float, str], ...]
     identity: bool
     looks: bool
+    catches: bool
     structures: tuple[SavedStructure, ...]
     _recordings: Callable[[], list[Recording]]
 
@@ -143,6 +144,7 @@ def decode_function(x: Any, tensors: Tensors, path: str = "") -> SavedFunction:
         values=list,
         identity=bool,
         looks=bool,
+        catches=bool,
         rules=list,
         recordings=list,
         structures=list,
@@ -164,6 +166,7 @@ def decode_function(x: Any, tensors: Tensors, path: str = "") -> SavedFunction:
         tuple(values),
         x["identity"],
         x["looks"],
+        x["catches"],
         tuple([parts.structure(structure) for structure in x["structures"]]),
         parts.recordings,
     )

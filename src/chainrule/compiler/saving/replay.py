@@ -54,6 +54,7 @@ class Replay:
         self.saved_for: Sequence[Sequence[str]] = ()
         self.texts: Texts = frozenset()  # arguments whose strings are integers in some of them
         self.captured = CapturedState()
+        self.may_catch = False  #: whether the function's code may catch errors
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """What the function returns, or a ``FallbackError``."""
@@ -68,7 +69,7 @@ class Replay:
         for call in readings:
             for variant in self.variants(call):
                 try:
-                    return _evaluate(variant, call)
+                    return _evaluate(variant, call, self.may_catch)
                 except _AnotherPath as reason:
                     reasons.append(str(reason))
         why = self._why(readings[-1], reasons)
@@ -144,8 +145,11 @@ class _CallOfValues(Call):
         return Numbers(x.shape, FLOAT)
 
 
-def _evaluate(variant: Variant, call: Call) -> Any:
-    """What a recording gives for a call, one operation after the other."""
+def _evaluate(variant: Variant, call: Call, may_catch: bool) -> Any:
+    """What a recording gives for a call, one operation after the other.
+
+    ``may_catch``: nobody knows what the function does where an operation raises an error.
+    """
     recording, ints = variant.recording, call.ints
     decided = recording.selection.decide(ints)
     if decided is None:
@@ -176,8 +180,13 @@ def _evaluate(variant: Variant, call: Call) -> Any:
             rule = recording.rules[codes[i] - FIRST_RULE]
             xs: list[Any] = [nodes[p] for p in operands[i].tolist() if p >= 0]
             xs += constants[i][: len(rule.parameters) + bool(recording.number[i])]
-            with nonfinite("allow") if allows[i] else contextlib.nullcontext():
-                nodes.append(rule(*xs))
+            try:
+                with nonfinite("allow") if allows[i] else contextlib.nullcontext():
+                    nodes.append(rule(*xs))
+            except (ArithmeticError, ValueError) as error:
+                if may_catch:
+                    raise _AnotherPath(f"{error}, which its code may catch") from None
+                raise
         for guard in guards.get(i, ()):
             if nodes[i].data != guard.expected:
                 raise _AnotherPath(f"the branch at {guard.line} goes the other way")

@@ -136,6 +136,7 @@ class _Writer:
             "values": [[encode(v.data, "a Value"), v.label] for v in captured.values],
             "identity": captured.identity,
             "looks": captured.looks,
+            "catches": bool(captured.catches),
             "rules": [encode_rule(rule) for rule in self._rules],
             "recordings": self._described,
             "structures": structures,
