@@ -247,3 +247,22 @@ def test_a_text_that_is_static_is_called_a_text():
     found = fast.report()
     assert f"a text is static at {line_with('looks at a text')}" in found
     assert "an integer is static" not in found
+
+
+def test_parameters_that_a_plain_call_reads_as_numbers_do_not_change_by_themselves():
+    def rounded(p):
+        return round(p[0] * 2)  # read as a number
+
+    def narrow(p, x):
+        return p[0] * x  # rounded to float32
+
+    for function, mark, *arguments in (
+        (rounded, "read as a number", [0.3]),
+        (narrow, "rounded to float32", [0.5], np.float32(0.1)),
+    ):
+        fast = chainrule.compile(function, on_fallback="eager", lift=True)
+        wanted = function(*arguments)
+        assert fast(*arguments) == wanted
+        assert type(fast(*arguments)) is type(wanted)
+        told = fast.report()
+        assert f"these numbers only, which Python reads at {line_with(mark)}" in told
