@@ -467,3 +467,21 @@ def test_a_result_that_max_may_have_made_a_number_has_eagers_type(f):
         got = fast([Value(x) for x in xs], k % 3)
         assert type(got) is type(wanted)
         assert getattr(got, "data", got) == getattr(wanted, "data", wanted)
+
+
+def test_a_count_of_numbers_at_a_branch_is_recorded_as_it_is():
+    def counted(p, x):
+        zs = [a * p[1] for a in x]
+        n = sum(z > 0 for z in zs)
+        return zs[n - 1] * p[0] + n // 2 * p[1]
+
+    fast = chainrule.compile(counted, lift=True, on_fallback="raise")
+    chance = np.random.default_rng(3)
+    for i in range(20):
+        x = chance.normal(size=5).tolist()
+        if i % 4 == 2:  # with a little more than 0 they would go another way
+            x[1:4] = [0.0, -0.0, 0.0]
+        p = [-1.0, 0.5 + i / 7]
+        value, gradient = chainrule.value_and_grad(counted)(p, x)
+        found = fast.value_and_grad(p, x)
+        assert (found[0], *found[1]) == pytest.approx((value, *gradient), rel=1e-12)

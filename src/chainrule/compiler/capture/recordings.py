@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.capture.selection import Selection
+from chainrule.core import ops
 from chainrule.core.ops import Op
 from chainrule.trees import Floats, Leaf, map_leaves
 
@@ -26,6 +27,7 @@ SHOWN = 16  # items of an array that a recording prints
 #: instruction codes below the rules: an input, a constant
 INPUT, CONSTANT = 0, 1
 FIRST_RULE = 2
+PINNED = "it holds for another number"  # one of two recordings, by what its guards say
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,15 @@ class Recording:
         words += [f"{c:g}" for c in self.constants[i, :numbers]]
         return f"{rule.name} {' '.join(words)}"
 
+    def _pinned(self) -> set[int]:
+        """The constants that a guard says something must be equal to."""
+        found: set[int] = set()
+        for k in [g.position for g in self.guards if g.expected]:
+            if self.codes[k] >= FIRST_RULE and self.rules[self.codes[k] - FIRST_RULE] is ops.equal:
+                operands = [p for p in self.operands[k].tolist() if p >= 0]
+                found.update(p for p in operands if self.codes[p] == CONSTANT)
+        return found
+
     def differs(self, other: Recording) -> str | None:
         """Why another recording is not this one again, in words, or None."""
         if len(self) != len(other) or self.rules != other.rules:
@@ -125,6 +136,8 @@ class Recording:
         if self.constants is not other.constants:
             bits = self.constants.view(np.int64) != other.constants.view(np.int64)
             changed = np.flatnonzero(bits.any(axis=1))
+        if len(changed) and not self._pinned().isdisjoint(changed.tolist()):
+            return PINNED
         if len(changed):
             return f"a number in it changes by itself: {self.describe(int(changed[0]))}"
         if self.operands is not other.operands and not np.array_equal(

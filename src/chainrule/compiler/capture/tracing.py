@@ -50,7 +50,7 @@ from chainrule.compiler.capture.outside import (
 )
 from chainrule.compiler.capture.reading import Observed
 from chainrule.compiler.capture.recorder import Recorder
-from chainrule.compiler.capture.recordings import Recording
+from chainrule.compiler.capture.recordings import PINNED, Recording
 from chainrule.compiler.capture.replacing import recording
 from chainrule.compiler.capture.rewriting import original
 from chainrule.compiler.capture.standins import Detached, StandIn, Unrecordable
@@ -621,10 +621,8 @@ def confirm(
     A branch near its edge goes the other way, so the nudge shrinks until every guard agrees; the
     last run has none at all. What differs then differs by itself.
     """
-    differed = False
+    pinned = False
     for scale in (1e-3, 1e-5, 1e-8, 0.0):
-        if scale and differed:
-            continue
         nudge = nudges(len(first.recording), scale, scale)
         try:
             again = trace(
@@ -644,7 +642,7 @@ def confirm(
                 continue  # out of a domain: nearer
             raise
         difference = first.recording.differs(again.recording)
-        if difference is None and differed:
+        if difference is None and pinned:
             lines = " and ".join(dict.fromkeys(first.settled))
             raise Unrecordable(
                 f"a recording would hold for these numbers only, which Python reads at {lines}"
@@ -652,6 +650,6 @@ def confirm(
         if difference is None:
             compare_errors(function, state, call)
             return
-        differed = difference.startswith("a number")
-        if scale == 0.0 or (differed and not first.settled):
+        pinned = difference == PINNED and bool(first.settled) and not call.key[0]
+        if scale == 0.0 or difference.startswith("a number"):
             raise Unrecordable(f"two runs with the same arguments differ: {difference}")
