@@ -329,6 +329,23 @@ def test_an_error_that_the_function_may_catch_is_not_raised(tmp_path):
             call([2.0], 0.0)
 
 
+def test_undefined_plain_numbers_are_not_guessed(tmp_path):
+    def inverse(p, x):
+        return p[0] * (1 / x[0])
+
+    def product(p, x):
+        return p[0] * (x[0] * 1e300)
+
+    for f, x in ((inverse, 0.0), (product, 1e200)):
+        for example in ([1.0], np.ones(1)):
+            chainrule.compile(f).save(tmp_path / "saved", [2.0], example)
+            loaded = chainrule.load(tmp_path / "saved")
+            bad = [x] if type(example) is list else np.array([x])
+            for call in (loaded.value_and_grad, loaded):
+                with pytest.raises(FallbackError, match="of plain numbers"):
+                    call([2.0], bad)
+
+
 def test_functions_of_math_hold_for_finite_data_only(tmp_path):
     chainrule.compile(lambda p, x: p * math.sin(x)).save(tmp_path / "saved", 2.0, 1.0)
     loaded = chainrule.load(tmp_path / "saved")

@@ -32,6 +32,7 @@ from chainrule.compiler.capture.selection import Selection
 from chainrule.compiler.runtime.notices import FallbackError
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.saving.structures import words_of
+from chainrule.core import ops
 from chainrule.core.backend import Value, modes, nonfinite
 from chainrule.trees import FLOAT, Array, Node, Numbers, map_leaves
 
@@ -148,7 +149,8 @@ class _CallOfValues(Call):
 def _evaluate(variant: Variant, call: Call, may_catch: bool) -> Any:
     """What a recording gives for a call, one operation after the other.
 
-    ``may_catch``: nobody knows what the function does where an operation raises an error.
+    ``may_catch``: nobody knows what the function does where an operation raises an error. Nor what
+    becomes of plain numbers: Python and ``math`` raise where numpy, and float + - *, give infinity.
     """
     recording, ints = variant.recording, call.ints
     decided = recording.selection.decide(ints)
@@ -157,6 +159,8 @@ def _evaluate(variant: Variant, call: Call, may_catch: bool) -> Any:
     if any(abs(ints[slot]) > EXACT for slot in variant.numeric):
         raise _AnotherPath("an integer is too large to be used as a number")
     selected, numbers = decided
+    is_value = [*[isinstance(x, Value) for x in _numbers(call)], *[True] * len(variant.captured)]
+    is_value += [False] * (recording.inputs - len(is_value))
     nodes = [
         *[x if isinstance(x, Value) else Value(x) for x in _numbers(call)],
         *variant.captured,
@@ -176,9 +180,12 @@ def _evaluate(variant: Variant, call: Call, may_catch: bool) -> Any:
     for i in range(recording.inputs, len(recording)):
         if codes[i] == CONSTANT:
             nodes.append(Value(constants[i][0]))
+            is_value.append(False)
         else:
             rule = recording.rules[codes[i] - FIRST_RULE]
-            xs: list[Any] = [nodes[p] for p in operands[i].tolist() if p >= 0]
+            read = [p for p in operands[i].tolist() if p >= 0]
+            xs: list[Any] = [nodes[p] for p in read]
+            is_value.append(rule is not ops.detach and any(is_value[p] for p in read))
             xs += constants[i][: len(rule.parameters) + bool(recording.number[i])]
             try:
                 with nonfinite("allow") if allows[i] else contextlib.nullcontext():
@@ -186,6 +193,8 @@ def _evaluate(variant: Variant, call: Call, may_catch: bool) -> Any:
             except (ArithmeticError, ValueError) as error:
                 if may_catch:
                     raise _AnotherPath(f"{error}, which its code may catch") from None
+                if not is_value[i]:
+                    raise _AnotherPath(f"{error}, of plain numbers") from None
                 raise
         for guard in guards.get(i, ()):
             if nodes[i].data != guard.expected:
