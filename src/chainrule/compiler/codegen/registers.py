@@ -8,7 +8,9 @@ samples of a batch. Loops of small dynamical systems run about twice as fast thi
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -206,6 +208,12 @@ def forward(emitter: Emitter, number: int, watched: list[bool], flags: dict[int,
 class _ForwardSamples(_Samples):
     def __init__(self, body: LoopBody, at: int, width: int, flags: dict[int, Any]) -> None:
         super().__init__(body, at, width)
+        self.sums = {
+            point.out: point
+            for k, points in body.points.items()
+            for point in points
+            if body.program.instructions[k].kind == SUM
+        }
         self.flags: list[Variable] = []  # several in turn, so that no check waits for the last
         for n in range(CHAINS):
             flag = flags.setdefault(
@@ -247,8 +255,7 @@ class _ForwardSamples(_Samples):
         xs = [self.value(place) for place in point.operands]
         if instruction.kind == SUM:
             pairs = [(self.value(a), self.value(b)) for a, b in point.products]
-            total = self._sum(pairs, xs)
-            return total if corners is None else corners.unless_cancelled(k, total, xs)
+            return self._sum(pairs, xs)
         rule = rule_of(instruction)
         if instruction.kind == EXTREME:
             best = xs[0]
@@ -259,8 +266,24 @@ class _ForwardSamples(_Samples):
                 best = corners.among(k, best, xs).choose(math.nan, best)
             return best
         y = as_vector(self.code, rule(*xs, *instruction.parameters), self.width)
-        near = None if corners is None else corners.near(k, y, xs)
-        return y if near is None else near.choose(math.nan, y)
+        if corners is None or k not in corners.pairs:
+            return y
+        sizes = [self._size(place) for place in point.operands]
+        return corners.near(k, y, xs, sizes).choose(math.nan, y)
+
+    def _size(self, place: Place) -> Vector:
+        """That of the terms of a number, if it is a sum of this iteration; else its own."""
+        made = self.sums.get(place[0]) if place[1] else None
+        if made is None:
+            return self._own_size(place)
+        terms = [self._own_size(a) * self._own_size(b) for a, b in made.products]
+        return functools.reduce(operator.add, [*terms, *map(self._own_size, made.operands)])
+
+    def _own_size(self, place: Place) -> Vector:
+        assert self.emitter.corners is not None
+        address, step = place
+        column = address + step * np.arange(self.body.loop.count)
+        return self.emitter.corners.size(self.value(place), column)
 
     def _sum(self, pairs: list[tuple[Vector, Vector]], plains: list[Vector]) -> Vector:
         """Short sums in one chain, long ones in several.
