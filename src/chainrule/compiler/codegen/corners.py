@@ -9,7 +9,9 @@ terms are 0 is 0 in any order, as where a layer of ``relu`` is silent.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 
 import numpy as np
 
@@ -19,14 +21,13 @@ from chainrule.compiler.codegen.instructions import columns_of, is_few, operands
 from chainrule.compiler.codegen.ir import Condition, Offset, Vector
 from chainrule.compiler.codegen.vectors import Variable
 from chainrule.compiler.codegen.walks import Trip, Walk, Walks
-from chainrule.compiler.lift.corners import RESULT, Pair, Side, corners, sure_zeros
+from chainrule.compiler.lift.corners import BOUND, FLOOR, RESULT, Pair, Side, corners, sure_zeros
 from chainrule.compiler.lift.graph import EXTREME, RULE, SUM
 from chainrule.compiler.lift.margins import NEAR
 from chainrule.compiler.lift.program import Addresses, Instruction, Terms, distinct
+from chainrule.core import ops
 
 LARGEST = 1e5  # times a number and 1: larger terms lose more than the smallest bound allows for
-FLOOR = 10.0  # a smaller size counts as this: what came before the terms is not looked at
-BOUND = NEAR * FLOOR
 FEW_PIECES = 8  # of memory that are gone through one by one
 CHAINS = 4  # maxima side by side, so that not every one waits for the one before
 
@@ -56,7 +57,7 @@ class Corners:
         made_by = np.concatenate([np.zeros(0, np.int64), *read])
         self.is_read = np.isin(np.arange(len(program.instructions)), made_by)
         self._sizes: dict[int, int] = {}  # per sum: how far from its results the sizes of terms are
-        self._nearest: dict[int, dict[int, Variable]] = {}  # the least distance so far, by width
+        self.nearest: dict[int, dict[int, Variable]] = {}  # the least distance so far, by width
 
     # --- how near a corner ------------------------------------------------------------------------
 
@@ -79,21 +80,20 @@ class Corners:
             found = _least(here, found)
         return found
 
-    def near(self, k: int, y: Vector, xs: list[Vector], sizes: list[Vector]) -> Condition:
+    def near(
+        self, k: int, y: Vector, xs: list[Vector], sizes: list[Vector], least: Vector
+    ) -> Condition:
         """Where it is near one; ``sizes``: of the terms of each operand."""
-        size = sizes[0]
-        for each in sizes[1:]:
-            size = size + each
-        bound = _larger(size, size.lift(FLOOR)) * NEAR
-        return (self.distance(k, y, xs) <= bound) & (size > 0.0)
+        size = functools.reduce(operator.add, sizes)
+        return (self.distance(k, y, xs) <= _larger(size * NEAR, least)) & (size > 0.0)
 
     def size(self, x: Vector, column: Addresses) -> Vector:
         """The size of a number; at least 1 where it may be 0 by cancellation."""
         return abs(x) if self._sure[column].all() else (abs(x) > 1.0).choose(abs(x), 1.0)
 
-    def among(self, k: int, y: Vector, xs: list[Vector]) -> Condition:
+    def among(self, k: int, y: Vector, xs: list[Vector], sizes: list[Vector]) -> Condition:
         """Where two of some numbers are nearly the extreme one."""
-        bound = y.lift(BOUND)
+        bound = functools.reduce(_larger, [x * NEAR for x in sizes], y.lift(BOUND))
         count = self.one_of(k, y, xs[0], bound)
         for x in xs[1:]:
             count = count + self.one_of(k, y, x, bound)
@@ -119,24 +119,41 @@ class Corners:
 
     # --- the largest terms of all results ---------------------------------------------------------
 
-    def bound(self, emitter: Emitter, k: int) -> Vector:
+    def bound(self, emitter: Emitter, k: int, deeper: bool = False) -> Vector:
         """How near a corner rounding may reach in any result of an instruction.
 
-        By the largest terms of the sums that it reads, and the root of how many these have.
+        By the largest terms of the sums that it reads. ``deeper``: only of sums in these.
         """
-        found = emitter.code.constant(FLOOR, 1)
-        read = np.concatenate(self.program.instructions[k].reads)
-        for j in distinct(self._made_by[read]).tolist():
-            if j < 0 or self.program.instructions[j].kind != SUM:
+        size = self._size_of(emitter, np.concatenate(self.program.instructions[k].reads), deeper)
+        return _larger(size, size.lift(FLOOR)) * NEAR
+
+    def _size_of(self, emitter: Emitter, column: Addresses, deeper: bool = False) -> Vector:
+        """The largest terms of the sums with these addresses, and of sums that are terms of them.
+
+        Times the root of how many there are; 0 if there is no sum.
+        """
+        found, code = emitter.code.constant(0.0, 1), emitter.code
+        for j in distinct(np.sort(self._made_by[column])).tolist():
+            made = self.program.instructions[j] if j >= 0 else None
+            if made is not None and made.rule is ops.mul and self._is_constant(made.columns[-1]):
+                size = self._size_of(emitter, made.columns[0], deeper)
+                if size.register != code.literal(0.0):
+                    found = _larger(found, size * self._largest(emitter, made.columns[-1]))
+            if made is None or made.kind != SUM:
                 continue
-            size = emitter.code.constant(0.0, 1)
-            for terms in self.program.instructions[j].sums:
-                product = emitter.code.constant(math.sqrt(_most_terms(terms)), 1)
-                for column in terms.columns:
+            size = code.constant(0.0, 1)
+            for terms in made.sums:
+                product = code.constant(0.0 if deeper else math.sqrt(_most_terms(terms)), 1)
+                for column in terms.columns if not deeper else ():
                     product = product * self._largest(emitter, column)
+                if terms is made.plains:
+                    product = product + self._size_of(emitter, terms.columns[0])
                 size = size + product
             found = _larger(found, size)
-        return found * NEAR
+        return found
+
+    def _is_constant(self, column: Addresses) -> bool:
+        return bool(((column >= self.program.inputs) & (column < self.program.shared)).all())
 
     def _largest(self, emitter: Emitter, column: Addresses) -> Vector:
         """The largest of the numbers at these addresses, by size."""
@@ -195,21 +212,17 @@ class Corners:
 
     def begin(self, emitter: Emitter, k: int) -> None:
         """Before the loops of an instruction whose nearest result to a corner is wanted."""
-        self._nearest[k] = emitter.new_flags(math.inf)
-
-    def is_noted(self, k: int) -> bool:
-        """Whether it is."""
-        return k in self._nearest
+        self.nearest[k] = emitter.new_flags(math.inf)
 
     def note(self, emitter: Emitter, k: int, distance: Vector) -> None:
         """Take note of some distances."""
-        nearest = self._nearest[k][distance.width]
+        nearest = self.nearest[k][distance.width]
         nearest.set(_least(emitter.only_active(distance, math.inf), nearest.get()))
 
     def is_near(self, emitter: Emitter, k: int) -> str:
         """After them, an i1 register: whether one is as near as rounding may reach."""
         bound, found = self.bound(emitter, k), None
-        for width, nearest in self._nearest.pop(k).items():
+        for width, nearest in self.nearest.pop(k).items():
             here = Condition(emitter.code, (nearest.get() <= bound.splat(width)).any(), 1)
             found = here if found is None else found | here
         assert found is not None
@@ -306,6 +319,7 @@ class Corners:
         self, emitter: Emitter, k: int, walks: list[Walk], sums: dict[int, int]
     ) -> None:
         """Make the results NaN that are near a corner, by the terms of what they read."""
+        least = self.bound(emitter, k, deeper=True)
         for each in set(sums.values()):
             self._add_sizes(emitter, each)
         for walk in walks:
@@ -322,7 +336,8 @@ class Corners:
                         sizes.append(emitter.read("%V", at, strides[j + 1], width))
                     else:
                         sizes.append(abs(x))
-                emitter.write("%V", offsets[0], self.near(k, y, xs, sizes).choose(math.nan, y))
+                near = self.near(k, y, xs, sizes, least.splat(width))
+                emitter.write("%V", offsets[0], near.choose(math.nan, y))
 
             emitter.elementwise(walk, range(len(walk.columns)), body)
 

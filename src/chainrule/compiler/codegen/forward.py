@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from chainrule.compiler.codegen import registers, strips
 from chainrule.compiler.codegen.contraction import VALUE, Emitter
-from chainrule.compiler.codegen.corners import BOUND
 from chainrule.compiler.codegen.instructions import (
     Machine,
     as_vector,
@@ -36,6 +35,7 @@ from chainrule.compiler.codegen.instructions import (
 )
 from chainrule.compiler.codegen.ir import Integers, Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
+from chainrule.compiler.lift.corners import BOUND
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, distinct
 from chainrule.compiler.lift.strips import Run, schedule
@@ -247,7 +247,7 @@ def _rule(emitter: Emitter, k: int, instruction: Instruction) -> None:
         y = as_vector(code, rule(*xs, *instruction.parameters), width)
         if corners is not None:
             distance = corners.distance(k, y, xs, is_first=sums is not None)
-            if corners.is_noted(k):
+            if k in corners.nearest:
                 corners.note(emitter, k, distance)
             if sums is None:
                 y = (distance <= bound.splat(width)).choose(math.nan, y)

@@ -22,6 +22,7 @@ from chainrule.compiler.codegen.contraction import ADJOINT, VALUE, Emitter
 from chainrule.compiler.codegen.instructions import as_vector, rule_of
 from chainrule.compiler.codegen.ir import Code, Offset
 from chainrule.compiler.codegen.vectors import Variable, Vector
+from chainrule.compiler.lift.corners import BOUND
 from chainrule.compiler.lift.graph import EXTREME, SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Repeat
 from chainrule.core import ops
@@ -208,11 +209,14 @@ def forward(emitter: Emitter, number: int, watched: list[bool], flags: dict[int,
 class _ForwardSamples(_Samples):
     def __init__(self, body: LoopBody, at: int, width: int, flags: dict[int, Any]) -> None:
         super().__init__(body, at, width)
+        self.sizes: dict[Place, Vector] = {}  # of numbers of this iteration
+        self.owner = {point.out: k for k, points in body.points.items() for point in points}
         self.sums = {
             point.out: point
             for k, points in body.points.items()
             for point in points
             if body.program.instructions[k].kind == SUM
+            or body.program.instructions[k].rule is ops.mul
         }
         self.flags: list[Variable] = []  # several in turn, so that no check waits for the last
         for n in range(CHAINS):
@@ -232,7 +236,7 @@ class _ForwardSamples(_Samples):
 
     def iteration(self, watched: list[bool]) -> None:
         """One iteration; its results go to registers and to memory."""
-        self.read = {}
+        self.read, self.sizes = {}, {}
         watches = 0
         for address, variable in self.carried.items():
             slot, _ = self.body.made[address]
@@ -263,27 +267,30 @@ class _ForwardSamples(_Samples):
                 better = x > best if rule is ops.first_max else x < best
                 best = better.choose(x, best)
             if corners is not None and k in corners.pairs:
-                best = corners.among(k, best, xs).choose(math.nan, best)
+                sizes = [self._size(place) for place in point.operands]
+                best = corners.among(k, best, xs, sizes).choose(math.nan, best)
             return best
         y = as_vector(self.code, rule(*xs, *instruction.parameters), self.width)
         if corners is None or k not in corners.pairs:
             return y
         sizes = [self._size(place) for place in point.operands]
-        return corners.near(k, y, xs, sizes).choose(math.nan, y)
+        return corners.near(k, y, xs, sizes, y.lift(BOUND)).choose(math.nan, y)
 
     def _size(self, place: Place) -> Vector:
-        """That of the terms of a number, if it is a sum of this iteration; else its own."""
+        """That of the terms of a sum or product of this iteration, else a number's own."""
         made = self.sums.get(place[0]) if place[1] else None
-        if made is None:
-            return self._own_size(place)
-        terms = [self._own_size(a) * self._own_size(b) for a, b in made.products]
-        return functools.reduce(operator.add, [*terms, *map(self._own_size, made.operands)])
-
-    def _own_size(self, place: Place) -> Vector:
-        assert self.emitter.corners is not None
-        address, step = place
-        column = address + step * np.arange(self.body.loop.count)
-        return self.emitter.corners.size(self.value(place), column)
+        if place not in self.sizes and made is not None:
+            terms = [self._size(a) * self._size(b) for a, b in made.products]
+            plains = list(map(self._size, made.operands))
+            if self.program.instructions[self.owner[made.out]].kind != SUM:
+                plains = [functools.reduce(operator.mul, plains)]
+            self.sizes[place] = functools.reduce(operator.add, [*terms, *plains])
+        elif place not in self.sizes:
+            address, step = place
+            column = address + step * np.arange(self.body.loop.count)
+            assert self.emitter.corners is not None
+            self.sizes[place] = self.emitter.corners.size(self.value(place), column)
+        return self.sizes[place]
 
     def _sum(self, pairs: list[tuple[Vector, Vector]], plains: list[Vector]) -> Vector:
         """Short sums in one chain, long ones in several.

@@ -19,7 +19,6 @@ import numpy as np
 
 from chainrule.compiler.codegen.backward import differentiates, reached
 from chainrule.compiler.codegen.contraction import ADJOINT, VALUE, Emitter
-from chainrule.compiler.codegen.corners import BOUND
 from chainrule.compiler.codegen.forward import check_guards
 from chainrule.compiler.codegen.instructions import as_vector, read_by, rule_of, seed, zero
 from chainrule.compiler.codegen.ir import Code, Offset, Variable, Vector
@@ -39,6 +38,7 @@ from chainrule.compiler.lift.commands import (
     Commands,
     Kernel,
 )
+from chainrule.compiler.lift.corners import BOUND
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.program import Instruction, Program
 from chainrule.core import ops

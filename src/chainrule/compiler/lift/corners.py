@@ -16,11 +16,14 @@ import numpy.typing as npt
 
 from chainrule.compiler.lift.exactness import CHOOSING, COMPARISONS, ROUNDS, Truths, rounds_once
 from chainrule.compiler.lift.graph import GATHER, RULE, SUM
+from chainrule.compiler.lift.margins import NEAR
 from chainrule.compiler.lift.program import Instruction, Program
 from chainrule.core import ops
 from chainrule.core.ops import Op
 
 RESULT = -1  # in the place of an operand
+FLOOR = 10.0  # a smaller size counts as this: what came before the terms is not looked at
+BOUND = NEAR * FLOOR  # so near a corner, machine code is never asked
 
 
 @dataclass(frozen=True)
