@@ -146,6 +146,7 @@ def in_steps(p, xs, t):
 
 LARGE = {
     **AT_A_CORNER,
+    "max": lambda p, xs, t: max(p[0] * 0.0 + t, dot(p, xs)),
     "a list of differences": lambda p, xs, t: max([dot(p, xs) - t, p[0] * 0.0, p[1] * 0.0 - 1.0]),
     "a small loop": in_a_small_loop,
     "a large loop": in_a_large_loop,

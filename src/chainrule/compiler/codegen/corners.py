@@ -85,7 +85,8 @@ class Corners:
     ) -> Condition:
         """Where it is near one; ``sizes``: of the terms of each operand."""
         size = functools.reduce(operator.add, sizes)
-        return (self.distance(k, y, xs) <= _larger(size * NEAR, least)) & (size > 0.0)
+        bound = _larger(size * NEAR, least)
+        return (self.distance(k, y, xs) <= bound) & (size > 0.0)
 
     def size(self, x: Vector, column: Addresses) -> Vector:
         """The size of a number; at least 1 where it may be 0 by cancellation."""
@@ -125,6 +126,7 @@ class Corners:
         By the largest terms of the sums that it reads. ``deeper``: only of sums in these.
         """
         size = self._size_of(emitter, np.concatenate(self.program.instructions[k].reads), deeper)
+        size = (size < math.inf).choose(size, math.inf)  # infinity times 0 is not a number
         return _larger(size, size.lift(FLOOR)) * NEAR
 
     def _size_of(self, emitter: Emitter, column: Addresses, deeper: bool = False) -> Vector:
@@ -137,8 +139,7 @@ class Corners:
             made = self.program.instructions[j] if j >= 0 else None
             if made is not None and made.rule is ops.mul and self._is_constant(made.columns[-1]):
                 size = self._size_of(emitter, made.columns[0], deeper)
-                if size.register != code.literal(0.0):
-                    found = _larger(found, size * self._largest(emitter, made.columns[-1]))
+                found = _larger(size * self._largest(emitter, made.columns[-1]), found)
             if made is None or made.kind != SUM:
                 continue
             size = code.constant(0.0, 1)
@@ -149,24 +150,30 @@ class Corners:
                 if terms is made.plains:
                     product = product + self._size_of(emitter, terms.columns[0])
                 size = size + product
-            found = _larger(found, size)
+            found = _larger(size, found)
         return found
 
     def _is_constant(self, column: Addresses) -> bool:
         return bool(((column >= self.program.inputs) & (column < self.program.shared)).all())
 
     def _largest(self, emitter: Emitter, column: Addresses) -> Vector:
-        """The largest of the numbers at these addresses, by size."""
+        """The largest of the numbers at these addresses, by size.
+
+        Infinities are left out: in a call that counts, they are those that a maximum begins with,
+        or were left behind by another call.
+        """
         code, width = emitter.code, emitter.width
         found = [code.variable(code.constant(0.0, width)) for _ in range(CHAINS)]
         single = code.variable(code.constant(0.0, 1))
 
         def take(largest: Variable, array: str, offset: Offset) -> None:
-            x = abs(code.load(array, offset, largest.width))
-            largest.set(_larger(x, largest.get()))
+            x, old = abs(code.load(array, offset, largest.width)), largest.get()
+            is_larger = x > old if is_input else (x > old) & (x < math.inf)
+            largest.set(is_larger.choose(x, old))
 
         for addresses in self._read(emitter, column):
             array, factor, local = "%P", 1, addresses
+            is_input = bool(addresses[-1] < self.program.inputs)
             if addresses[0] >= self.program.shared:
                 array, factor, local = "%V", emitter.batch, addresses - self.program.shared
             if local[-1] - local[0] >= len(local):
@@ -205,8 +212,8 @@ class Corners:
         ends = np.flatnonzero(np.diff(found) > 1) + 1
         if len(ends) >= FEW_PIECES:
             ends = ends[:0]
-        at = np.searchsorted(found, program.shared)
-        return [x for x in np.split(found, np.unique([*ends, at])) if len(x)]
+        at = np.searchsorted(found, [program.inputs, program.shared])
+        return [x for x in np.split(found, np.unique([*ends, *at])) if len(x)]
 
     # --- the nearest of many ----------------------------------------------------------------------
 
@@ -410,7 +417,7 @@ def _least(a: Vector, b: Vector) -> Vector:
 
 
 def _larger(a: Vector, b: Vector) -> Vector:
-    return (a > b).choose(a, b)
+    return a.not_less(b).choose(a, b)
 
 
 def _most_terms(terms: Terms) -> int:
