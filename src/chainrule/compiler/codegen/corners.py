@@ -29,6 +29,7 @@ from chainrule.core import ops
 
 LARGEST = 1e5  # times a number and 1: larger terms lose more than the smallest bound allows for
 FEW_PIECES = 8  # of memory that are gone through one by one
+SPARSE = 3  # addresses of which every third is wanted are gone through as one piece
 CHAINS = 4  # maxima side by side, so that not every one waits for the one before
 
 
@@ -202,18 +203,20 @@ class Corners:
         """These addresses, each one once: stretches of memory, or else many that are irregular."""
         program, found = self.program, distinct(np.sort(column))
         if emitter.walks.others is not None:  # a shorter call reads others that are made alike
-            makers = [
-                program.instructions[j].out
-                for j in distinct(np.sort(self._made_by[found]))
-                if j >= 0
-            ]
+            makers = distinct(np.sort(self._made_by[found])).tolist()
+            made = [program.instructions[j].out for j in makers if j >= 0]
             own = program.shared + np.arange(len(program.private))
-            found = distinct(np.concatenate([np.arange(program.inputs), found, own, *makers]))
-        ends = np.flatnonzero(np.diff(found) > 1) + 1
-        if len(ends) >= FEW_PIECES:
-            ends = ends[:0]
-        at = np.searchsorted(found, [program.inputs, program.shared])
-        return [x for x in np.split(found, np.unique([*ends, *at])) if len(x)]
+            found = distinct(np.concatenate([np.arange(program.shared), own, *made]))
+        parts: list[Addresses] = []
+        for some in np.split(found, np.searchsorted(found, [program.inputs, program.shared])):
+            ends = np.flatnonzero(np.diff(some) > 1) + 1
+            if len(ends) < FEW_PIECES:
+                parts += np.split(some, ends)
+            elif some[-1] - some[0] < SPARSE * len(some):
+                parts.append(np.arange(some[0], some[-1] + 1))
+            else:
+                parts.append(some)
+        return [part for part in parts if len(part)]
 
     # --- the nearest of many ----------------------------------------------------------------------
 
