@@ -210,14 +210,7 @@ class _ForwardSamples(_Samples):
     def __init__(self, body: LoopBody, at: int, width: int, flags: dict[int, Any]) -> None:
         super().__init__(body, at, width)
         self.sizes: dict[Place, Vector] = {}  # of numbers of this iteration
-        self.owner = {point.out: k for k, points in body.points.items() for point in points}
-        self.sums = {
-            point.out: point
-            for k, points in body.points.items()
-            for point in points
-            if body.program.instructions[k].kind == SUM
-            or body.program.instructions[k].rule is ops.mul
-        }
+        self.measured = self._measured()
         self.flags: list[Variable] = []  # several in turn, so that no check waits for the last
         for n in range(CHAINS):
             flag = flags.setdefault(
@@ -246,6 +239,10 @@ class _ForwardSamples(_Samples):
                 here = (point.out, self.body.each[point.out])
                 made = self.read[here] = self._result(k, point)
                 self.store("%V", here, self.emitter.counter, made)
+                instruction = self.program.instructions[k]
+                is_made = instruction.kind == SUM or instruction.rule is ops.mul
+                if is_made and point.out in self.measured:
+                    self.sizes[here] = self._made_size(instruction, point)
                 if watched[k]:
                     flag = self.flags[watches % CHAINS]
                     flag.set(self.code.fma(made, made, flag.get()))
@@ -276,16 +273,30 @@ class _ForwardSamples(_Samples):
         sizes = [self._size(place) for place in point.operands]
         return corners.near(k, y, xs, sizes, y.lift(BOUND)).choose(math.nan, y)
 
+    def _measured(self) -> set[int]:
+        """The sums and products whose terms go into what is compared at corners, by address."""
+        corners, program = self.emitter.corners, self.program
+        found: set[int] = set()
+        for k, points in reversed(self.body.points.items()):
+            instruction, looks = program.instructions[k], corners is not None and k in corners.pairs
+            is_made = instruction.kind == SUM or instruction.rule is ops.mul
+            for point in reversed(points):
+                if looks or (is_made and point.out in found):
+                    found |= {place[0] for place in self.body.reads(point) if place[1]}
+        return found
+
+    def _made_size(self, instruction: Instruction, point: Point) -> Vector:
+        """The size of a sum or product: that of its terms."""
+        terms = [self._size(a) * self._size(b) for a, b in point.products]
+        terms += map(self._size, point.operands)
+        size: Vector = functools.reduce(
+            operator.add if instruction.kind == SUM else operator.mul, terms
+        )
+        return size
+
     def _size(self, place: Place) -> Vector:
-        """That of the terms of a sum or product of this iteration, else a number's own."""
-        made = self.sums.get(place[0]) if place[1] else None
-        if place not in self.sizes and made is not None:
-            terms = [self._size(a) * self._size(b) for a, b in made.products]
-            plains = list(map(self._size, made.operands))
-            if self.program.instructions[self.owner[made.out]].kind != SUM:
-                plains = [functools.reduce(operator.mul, plains)]
-            self.sizes[place] = functools.reduce(operator.add, [*terms, *plains])
-        elif place not in self.sizes:
+        """That of a number's terms, if it was made in this iteration; else its own."""
+        if place not in self.sizes:
             address, step = place
             column = address + step * np.arange(self.body.loop.count)
             assert self.emitter.corners is not None
