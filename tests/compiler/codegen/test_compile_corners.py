@@ -1,13 +1,15 @@
 """Near a corner, where a derivative jumps, machine code has the slope that eager mode has."""
 
+import functools
 import math
+import operator
 import random
 
 import numpy as np
 import pytest
 
 import chainrule
-from chainrule import clip, leaky_relu, maximum, minimum, relu
+from chainrule import clip, leaky_relu, maximum, minimum, relu, tanh
 from chainrule.compiler.lift.corners import corners
 from chainrule.core import ops
 
@@ -114,3 +116,127 @@ def test_steps_of_training_at_a_corner_are_those_of_eager():
         fast.train(w, samples, chainrule.optim.SGD(w, lr=1e-3), steps=3, batch=16)
         found.append(w["p"])
     np.testing.assert_allclose(found[0], found[1], atol=1e-12)
+
+
+def in_a_small_loop(p, xs, t):
+    state = total = 0.0
+    for a, x in zip(p[6:26], xs[6:26], strict=True):
+        state = relu(dot(p[:6], xs[:6]) - t + tanh(state * a) * 1e-300) * x
+        total = total + state
+    return total
+
+
+def in_a_large_loop(p, xs, t):
+    states, total = [0.0] * 20, 0.0
+    for _ in range(12):
+        turned = [xs[k:] + xs[:k] for k in range(20)]
+        states = [
+            relu(dot(p, x) - t + tanh(s) * 1e-300) for x, s in zip(turned, states, strict=True)
+        ]
+        total = total + sum(states)
+    return total
+
+
+def in_steps(p, xs, t):
+    row = [abs(dot(p[k : k + 3], xs[k : k + 3]) - t) for k in range(16)]
+    while len(row) > 1:
+        row = [relu(a * x + b - c) for a, b, x, c in zip(row, row[1:], xs, p, strict=False)]
+    return row[0]
+
+
+LARGE = {
+    **AT_A_CORNER,
+    "max": lambda p, xs, t: max(p[0] * 0.0 + t, dot(p, xs)),
+    "a list of differences": lambda p, xs, t: max([dot(p, xs) - t, p[0] * 0.0, p[1] * 0.0 - 1.0]),
+    "a small loop": in_a_small_loop,
+    "a large loop": in_a_large_loop,
+    "steps": in_steps,
+}
+TERMS = {"a small loop": 6, "steps": 3}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_terms_that_cancel_at_a_corner_have_the_slope_of_eager(name):
+    f, rng = LARGE[name], np.random.default_rng(0)
+    fast, eager = chainrule.compile(f, lift=True), chainrule.value_and_grad(f)
+    fast.value_and_grad(*rng.normal(size=(2, 60)).tolist(), 0.0)
+    for _ in range(20):
+        p, xs = (rng.normal(size=60) * 1e8).tolist(), rng.normal(size=60).tolist()
+        total = dot(p[: TERMS.get(name)], xs[: TERMS.get(name)])
+        for t in (total, math.nextafter(total, 9e99), math.nextafter(total, -9e99)):
+            (_, gradient), (_, slopes) = fast.value_and_grad(p, xs, t), eager(p, xs, t)
+            np.testing.assert_allclose(gradient, slopes, atol=1e-9 * max(1, *np.abs(slopes)))
+
+
+def test_large_terms_of_samples_in_lanes_have_the_slopes_of_eager():
+    rng = np.random.default_rng(1)
+    f = AT_A_CORNER["abs"]
+    fast, eager = chainrule.compile(f, lift=True), chainrule.value_and_grad(f)
+    p = rng.normal(size=60) * 1e8
+    rows = rng.normal(size=(64, 60)).tolist()
+    samples = [(xs, dot(p.tolist(), xs)) for xs in rows]
+    _, gradient = fast.batch_value_and_grad(p, samples)
+    slopes = np.mean([eager(p, *sample)[1] for sample in samples], axis=0)
+    np.testing.assert_allclose(gradient, slopes, atol=1e-9)
+
+
+def test_large_terms_in_code_for_several_lengths_have_the_slopes_of_eager():
+    def f(p, points, t):
+        return sum(relu(dot(p, xs) - t) for xs in points)
+
+    rng = np.random.default_rng(2)
+    fast, eager = chainrule.compile(f, lift=True), chainrule.value_and_grad(f)
+    for length in (12, 5, 9, 5, 12, 7, 9):
+        p, points = rng.normal(size=60).tolist(), rng.normal(size=(length, 60)).tolist()
+        fast.value_and_grad(p, points, 0.3)
+        for _ in range(6):
+            p = (rng.normal(size=60) * 1e8).tolist()
+            t = dot(p, points[length // 2])
+            (_, gradient), (_, slopes) = fast.value_and_grad(p, points, t), eager(p, points, t)
+            np.testing.assert_allclose(gradient, slopes, atol=1e-9)
+
+
+def nested(p, xs, t):
+    d = dot(p, xs)
+    return relu(d - t) * 3.0 + d * 1e-3
+
+
+def negated(p, xs, t):
+    d = dot(p, xs)
+    return relu(t - d) * 3.0 + d * 1e-3
+
+
+def scaled(p, xs, t):
+    d = dot(p, xs)
+    return abs(0.5 * d - 0.5 * t) * 3.0 + d * 1e-3
+
+
+def in_layers(p, xs, t):
+    sums = [dot(p[k:] + p[:k], xs) for k in range(12)]
+    return sum(relu(d - t) * x for d, x in zip(sums, xs, strict=False)) + sum(sums) * 1e-3
+
+
+def in_a_loop(p, xs, t):
+    total = state = 0.0
+    for x in xs:
+        d = p[0] + p[1] + p[2] + p[3] + p[4] + p[5] + p[6] + state * 1e-300
+        state = relu(d - t) * x + d * 1e-3
+        total = total + state
+    return total
+
+
+@pytest.mark.parametrize("f", [nested, negated, scaled, in_layers, in_a_loop])
+def test_sums_in_sums_that_cancel_at_a_corner_have_the_slope_of_eager(f):
+    rng = np.random.default_rng(3)
+    fast, eager = chainrule.compile(f, lift=True), chainrule.value_and_grad(f)
+    fast.value_and_grad(*rng.normal(size=(2, 60)).tolist(), 0.0)
+    for _ in range(20):
+        half = rng.normal(size=30) * 1e8
+        p = np.concatenate([half, -rng.permutation(half)])
+        if f is in_a_loop:
+            p[:7] = [*half[:3], 0.5, *-rng.permutation(half[:3])]
+        p, xs = p.tolist(), [1.0] * 60
+        total = functools.reduce(operator.add, p[:7]) if f is in_a_loop else dot(p, xs)
+        for t in (total, math.nextafter(total, 9e99), math.nextafter(total, -9e99)):
+            (_, gradient), (_, slopes) = fast.value_and_grad(p, xs, t), eager(p, xs, t)
+            np.testing.assert_allclose(gradient, slopes, atol=1e-9 * max(1, *np.abs(slopes)))

@@ -222,10 +222,10 @@ class Emitter:
         if self.flags is not None:
             self.watch(value)
 
-    def new_flags(self) -> dict[int, Any]:
-        """A flag for every width of vectors, zero at first."""
+    def new_flags(self, start: float = 0.0) -> dict[int, Any]:
+        """A flag for every width of vectors, with the same number at first."""
         widths = [1 << k for k in range(self.width.bit_length())]
-        return {w: self.code.variable(self.code.constant(0.0, w)) for w in widths}
+        return {w: self.code.variable(self.code.constant(start, w)) for w in widths}
 
     def watch(self, value: Vector) -> None:
         """Add the square of a vector to a flag, which stays finite only if the vector is.
@@ -243,11 +243,11 @@ class Emitter:
             total = total + variable.get().total()
         return total
 
-    def only_active(self, value: Vector) -> Vector:
-        """Zero in the lanes beyond the end."""
+    def only_active(self, value: Vector, rest: float = 0.0) -> Vector:
+        """Zero, or the rest, in the lanes beyond the end."""
         if self._active is None or value.width == 1:
             return value
-        chosen: Vector = ops.where(self.code.mask(value.width, self._active), value, 0.0)
+        chosen: Vector = ops.where(self.code.mask(value.width, self._active), value, rest)
         return chosen
 
     @contextmanager

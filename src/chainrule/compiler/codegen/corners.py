@@ -1,34 +1,36 @@
 """Numbers near a corner, where the derivative of an operation jumps: the tape computes such calls.
 
 In: the forward pass of a program that is differentiated. Out: code that makes a result NaN where
-rounding could decide between two slopes, as machine code adds in another order than eager. A sum
-all of whose terms are 0 is 0 in any order, as where a layer of ``relu`` is silent: where numbers
-are near a corner, the terms of their sums are looked at.
+rounding could decide between two slopes, as machine code adds in another order than eager. What
+rounding can do is measured by the terms of what is compared, as in ``lift/margins.py``: first by
+the largest of all, and only where that is not enough by those of each number. A number all of whose
+terms are 0 is 0 in any order, as where a layer of ``relu`` is silent.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 
 import numpy as np
 
 from chainrule.compiler.codegen.backward import differentiates, reached
 from chainrule.compiler.codegen.contraction import VALUE, Emitter
-from chainrule.compiler.codegen.instructions import (
-    FEW_TERMS,
-    columns_of,
-    is_few,
-    operands,
-    takes_product,
-)
+from chainrule.compiler.codegen.instructions import columns_of, is_few, operands, takes_product
 from chainrule.compiler.codegen.ir import Condition, Offset, Vector
+from chainrule.compiler.codegen.vectors import Variable
 from chainrule.compiler.codegen.walks import Trip, Walk, Walks
-from chainrule.compiler.lift.corners import RESULT, Pair, Side, corners, sure_zeros
-from chainrule.compiler.lift.exactness import rounds_once
+from chainrule.compiler.lift.corners import BOUND, FLOOR, RESULT, Pair, Side, corners, sure_zeros
 from chainrule.compiler.lift.graph import EXTREME, RULE, SUM
-from chainrule.compiler.lift.program import Addresses, Instruction
+from chainrule.compiler.lift.margins import NEAR
+from chainrule.compiler.lift.program import Addresses, Instruction, Terms, distinct
+from chainrule.core import ops
 
-MARGIN = 1e-9  # of a number's size, or of 1
+LARGEST = 1e5  # times a number and 1: larger terms lose more than the smallest bound allows for
+FEW_PIECES = 8  # of memory that are gone through one by one
+SPARSE = 3  # addresses of which every third is wanted are gone through as one piece
+CHAINS = 4  # maxima side by side, so that not every one waits for the one before
 
 
 class Corners:
@@ -45,68 +47,67 @@ class Corners:
             pairs = corners(instruction.rule) if instruction.kind == RULE else ()
             if pairs or instruction.kind == EXTREME:
                 self.pairs[k] = pairs
-        read = np.zeros(program.size, np.bool_)
-        for k in self.pairs:
-            for column in program.instructions[k].reads:
-                read[column] = True
-        #: sums of few terms, of which it is noticed where they cancel
-        self.added = {
-            k
-            for k, i in enumerate(program.instructions)
-            if i.kind == SUM and read[i.out].any() and _is_added_at_once(walks, k, i)
-        }
-        self._sure = sure_zeros(program, self.pairs, self.added)
-        self._sum_at = np.full(program.size, -1)
-        for k, instruction in enumerate(program.instructions):
-            if instruction.kind == SUM and instruction.loop is None:
-                self._sum_at[instruction.out] = k
+        self._sure = sure_zeros(program, self.pairs)
         self._made_by = np.full(program.size, -1)
         self._is_alike: list[bool] = []  # per instruction: whether one code computes its results
         for k, instruction in enumerate(program.instructions):
             is_even = instruction.loop is None and all(t.each for t in instruction.sums)
             self._is_alike.append(is_even and all(map(self._is_of_one, instruction.reads)))
             self._made_by[instruction.out] = k
+        read = [self._made_by[c] for k in self.pairs for c in program.instructions[k].reads]
+        made_by = np.concatenate([np.zeros(0, np.int64), *read])
+        self.is_read = np.isin(np.arange(len(program.instructions)), made_by)
         self._sizes: dict[int, int] = {}  # per sum: how far from its results the sizes of terms are
+        self.nearest: dict[int, dict[int, Variable]] = {}  # the least distance so far, by width
 
-    def near(self, k: int, y: Vector, xs: list[Vector]) -> Condition | None:
-        """Where an operation of the op table is near a corner."""
-        instruction, found = self.program.instructions[k], None
-        for pair in self.pairs.get(k, ()):
+    # --- how near a corner ------------------------------------------------------------------------
+
+    def distance(self, k: int, y: Vector, xs: list[Vector], is_first: bool = False) -> Vector:
+        """How far the operands of an operation are from a corner, less their own rounding.
+
+        Infinity where they are surely at it, unless another look will be taken.
+        """
+        instruction, found = self.program.instructions[k], y.lift(math.inf)
+        for pair in self.pairs[k]:
             a, b = (self._number(instruction, side, y, xs) for side in pair)
             if not isinstance(a, Vector):
                 a, b = b, a
             assert isinstance(a, Vector)
             if not isinstance(b, Vector) and math.isinf(b):
                 continue
-            here = _is_near(a, b)
-            if all(self._is_sure(instruction, side) for side in pair):
-                here = here & (abs(a) + abs(b) > 0.0)
-            found = here if found is None else found | here
+            here = _apart(a, b)
+            if not is_first and all(self._is_sure(instruction, side) for side in pair):
+                here = (abs(a) + abs(b) > 0.0).choose(here, math.inf)
+            found = _least(here, found)
         return found
 
-    def unless_cancelled(self, k: int, y: Vector, xs: list[Vector]) -> Vector:
-        """A sum of these terms, NaN where it is 0 and they are not."""
-        if k not in self.added:
-            return y
-        size = abs(xs[0])
-        for x in xs[1:]:
-            size = size + abs(x)
-        return ((abs(y) <= 0.0) & (size > 0.0)).choose(math.nan, y)
+    def near(
+        self, k: int, y: Vector, xs: list[Vector], sizes: list[Vector], least: Vector
+    ) -> Condition:
+        """Where it is near one; ``sizes``: of the terms of each operand."""
+        size = functools.reduce(operator.add, sizes)
+        bound = _larger(size * NEAR, least)
+        return (self.distance(k, y, xs) <= bound) & (size > 0.0)
 
-    def among(self, k: int, y: Vector, xs: list[Vector]) -> Condition:
+    def size(self, x: Vector, column: Addresses) -> Vector:
+        """The size of a number; at least 1 where it may be 0 by cancellation."""
+        return abs(x) if self._sure[column].all() else (abs(x) > 1.0).choose(abs(x), 1.0)
+
+    def among(self, k: int, y: Vector, xs: list[Vector], sizes: list[Vector]) -> Condition:
         """Where two of some numbers are nearly the extreme one."""
-        count = self.one_of(k, y, xs[0])
+        bound = functools.reduce(_larger, [x * NEAR for x in sizes], y.lift(BOUND))
+        count = self.one_of(k, y, xs[0], bound)
         for x in xs[1:]:
-            count = count + self.one_of(k, y, x)
+            count = count + self.one_of(k, y, x, bound)
         return count > 1.0
 
-    def one_of(self, k: int, y: Vector, x: Vector) -> Vector:
+    def one_of(self, k: int, y: Vector, x: Vector, bound: Vector) -> Vector:
         """1 where a number is nearly the extreme one, 2 where another one is surely that.
 
         Numbers that were computed in the same order, one like the other, are taken for equal in
         eager mode where they are here, as where a token comes twice: both take the first of them.
         """
-        near, reads = _is_near(x, y), self.program.instructions[k].reads
+        near, reads = _apart(x, y) <= bound, self.program.instructions[k].reads
         if self._is_of_one(np.concatenate(reads)):
             return (near & (abs(x - y) > 0.0)).choose(2.0, 0.0)
         if all(bool(self._sure[column].all()) for column in reads):
@@ -118,9 +119,137 @@ class Corners:
         (made_by, *others) = np.unique(self._made_by[addresses]).tolist() or [-1]
         return not others and (made_by < 0 or self._is_alike[made_by])
 
+    # --- the largest terms of all results ---------------------------------------------------------
+
+    def bound(self, emitter: Emitter, k: int, deeper: bool = False) -> Vector:
+        """How near a corner rounding may reach in any result of an instruction.
+
+        By the largest terms of the sums that it reads. ``deeper``: only of sums in these.
+        """
+        size = self._size_of(emitter, np.concatenate(self.program.instructions[k].reads), deeper)
+        size = (size < math.inf).choose(size, math.inf)  # infinity times 0 is not a number
+        return _larger(size, size.lift(FLOOR)) * NEAR
+
+    def _size_of(self, emitter: Emitter, column: Addresses, deeper: bool = False) -> Vector:
+        """The largest terms of the sums with these addresses, and of sums that are terms of them.
+
+        Times the root of how many there are; 0 if there is no sum.
+        """
+        found, code = emitter.code.constant(0.0, 1), emitter.code
+        for j in distinct(np.sort(self._made_by[column])).tolist():
+            made = self.program.instructions[j] if j >= 0 else None
+            if made is not None and made.rule is ops.mul and self._is_constant(made.columns[-1]):
+                size = self._size_of(emitter, made.columns[0], deeper)
+                found = _larger(size * self._largest(emitter, made.columns[-1]), found)
+            if made is None or made.kind != SUM:
+                continue
+            size = code.constant(0.0, 1)
+            for terms in made.sums:
+                product = code.constant(0.0 if deeper else math.sqrt(_most_terms(terms)), 1)
+                for column in terms.columns if not deeper else ():
+                    product = product * self._largest(emitter, column)
+                if terms is made.plains:
+                    product = product + self._size_of(emitter, terms.columns[0])
+                size = size + product
+            found = _larger(size, found)
+        return found
+
+    def _is_constant(self, column: Addresses) -> bool:
+        return bool(((column >= self.program.inputs) & (column < self.program.shared)).all())
+
+    def _largest(self, emitter: Emitter, column: Addresses) -> Vector:
+        """The largest of the numbers at these addresses, by size.
+
+        Infinities are left out: in a call that counts, they are those that a maximum begins with,
+        or were left behind by another call.
+        """
+        code, width = emitter.code, emitter.width
+        found = [code.variable(code.constant(0.0, width)) for _ in range(CHAINS)]
+        single = code.variable(code.constant(0.0, 1))
+
+        def take(largest: Variable, array: str, offset: Offset) -> None:
+            x, old = abs(code.load(array, offset, largest.width)), largest.get()
+            is_larger = x > old if is_input else (x > old) & (x < math.inf)
+            largest.set(is_larger.choose(x, old))
+
+        for addresses in self._read(emitter, column):
+            array, factor, local = "%P", 1, addresses
+            is_input = bool(addresses[-1] < self.program.inputs)
+            if addresses[0] >= self.program.shared:
+                array, factor, local = "%V", emitter.batch, addresses - self.program.shared
+            if local[-1] - local[0] >= len(local):
+                with code.loop(len(local)) as i, code.loop(factor) as lane:
+                    take(single, array, [(code.table(local, i), factor), (lane, 1)])
+                continue
+            begin, left = int(local[0]) * factor, len(local) * factor
+            many, left = divmod(left, CHAINS * width)
+            if many:
+                with code.loop(many) as i:
+                    for n, each in enumerate(found):
+                        take(each, array, [(i, CHAINS * width), (None, begin + n * width)])
+            begin += many * CHAINS * width
+            for n in range(left // width):
+                take(found[n], array, [(None, begin + n * width)])
+            begin += left // width * width
+            if left % width:
+                with code.loop(left % width) as i:
+                    take(single, array, [(i, 1), (None, begin)])
+        most = found[0].get()
+        for each in found[1:]:
+            most = _larger(most, each.get())
+        return _larger(most.greatest(), single.get())
+
+    def _read(self, emitter: Emitter, column: Addresses) -> list[Addresses]:
+        """These addresses, each one once: stretches of memory, or else many that are irregular."""
+        program, found = self.program, distinct(np.sort(column))
+        if emitter.walks.others is not None:  # a shorter call reads others that are made alike
+            makers = distinct(np.sort(self._made_by[found])).tolist()
+            made = [program.instructions[j].out for j in makers if j >= 0]
+            own = program.shared + np.arange(len(program.private))
+            found = distinct(np.concatenate([np.arange(program.shared), own, *made]))
+        parts: list[Addresses] = []
+        for some in np.split(found, np.searchsorted(found, [program.inputs, program.shared])):
+            ends = np.flatnonzero(np.diff(some) > 1) + 1
+            if len(ends) < FEW_PIECES:
+                parts += np.split(some, ends)
+            elif some[-1] - some[0] < SPARSE * len(some):
+                parts.append(np.arange(some[0], some[-1] + 1))
+            else:
+                parts.append(some)
+        return [part for part in parts if len(part)]
+
+    # --- the nearest of many ----------------------------------------------------------------------
+
+    def begin(self, emitter: Emitter, k: int) -> None:
+        """Before the loops of an instruction whose nearest result to a corner is wanted."""
+        self.nearest[k] = emitter.new_flags(math.inf)
+
+    def note(self, emitter: Emitter, k: int, distance: Vector) -> None:
+        """Take note of some distances."""
+        nearest = self.nearest[k][distance.width]
+        nearest.set(_least(emitter.only_active(distance, math.inf), nearest.get()))
+
+    def is_near(self, emitter: Emitter, k: int) -> str:
+        """After them, an i1 register: whether one is as near as rounding may reach."""
+        bound, found = self.bound(emitter, k), None
+        for width, nearest in self.nearest.pop(k).items():
+            here = Condition(emitter.code, (nearest.get() <= bound.splat(width)).any(), 1)
+            found = here if found is None else found | here
+        assert found is not None
+        return found.register
+
+    def refuse(self, emitter: Emitter, k: int, flags: dict[int, Variable]) -> None:
+        """Leave the call to the tape if one is."""
+        hit = Condition(emitter.code, self.is_near(emitter, k), 1)
+        flags[1].set(flags[1].get() + hit.choose(math.nan, 0.0))
+
+    # --- ties of extreme numbers ------------------------------------------------------------------
+
     def look_for_ties(self, emitter: Emitter, k: int, walk: Walk) -> None:
         """Make each extreme number of some NaN that another one nearly is."""
         code = emitter.code
+        in_loop = self.program.instructions[k].loop is not None
+        bound = code.constant(BOUND, 1) if in_loop else self.bound(emitter, k)
         names = [VALUE[0 if shared else 1] for shared in walk.shared]
 
         def inner(offsets: list[Offset], loops: tuple[Trip, ...]) -> None:
@@ -139,7 +268,8 @@ class Corners:
 
                 def count(u: list[Offset], strides: list[int], width: int) -> None:
                     x = emitter.read(names[1], u[1], strides[1], width)
-                    here = self.one_of(k, y.splat(width) if inside else y, x)
+                    best = y.splat(width) if inside else y
+                    here = self.one_of(k, best, x, bound.splat(width))
                     counts[width].set(counts[width].get() + emitter.only_active(here))
 
                 if inside is None:
@@ -188,9 +318,9 @@ class Corners:
             return None
         found = {}
         for j, column in enumerate(instruction.columns):
-            (first, *more) = np.unique(self._sum_at[column]).tolist()
             if not self._sure[column].all():
-                if first < 0 or more:
+                (first, *more) = np.unique(self._made_by[column]).tolist()
+                if more or first < 0 or self.program.instructions[first].kind != SUM:
                     return None
                 found[j] = first
         return found or None
@@ -198,8 +328,8 @@ class Corners:
     def look_at_terms(
         self, emitter: Emitter, k: int, walks: list[Walk], sums: dict[int, int]
     ) -> None:
-        """Make the results NaN that are near a corner, unless all terms of what they read are 0."""
-        code = emitter.code
+        """Make the results NaN that are near a corner, by the terms of what they read."""
+        least = self.bound(emitter, k, deeper=True)
         for each in set(sums.values()):
             self._add_sizes(emitter, each)
         for walk in walks:
@@ -209,15 +339,15 @@ class Corners:
             ) -> None:
                 xs = operands(emitter, walk, 1, offsets, strides, width)
                 y = emitter.read("%V", offsets[0], strides[0], width)
-                near, size = self.near(k, y, xs), code.constant(0.0, width)
-                assert near is not None
+                sizes = []
                 for j, x in enumerate(xs):
                     if j in sums:
                         at = self._beside(emitter, sums[j], offsets[j + 1])
-                        size = size + emitter.read("%V", at, strides[j + 1], width)
+                        sizes.append(emitter.read("%V", at, strides[j + 1], width))
                     else:
-                        size = size + abs(x)
-                emitter.write("%V", offsets[0], (near & (size > 0.0)).choose(math.nan, y))
+                        sizes.append(abs(x))
+                near = self.near(k, y, xs, sizes, least.splat(width))
+                emitter.write("%V", offsets[0], near.choose(math.nan, y))
 
             emitter.elementwise(walk, range(len(walk.columns)), body)
 
@@ -249,7 +379,7 @@ class Corners:
                 terms: list[list[int]] = terms,
             ) -> None:
                 xs = operands(emitter, walk, 1, offsets, strides, width)
-                xs = [self._size(x, walk, c) for c, x in enumerate(xs, 1)]
+                xs = [self.size(x, walk.columns[c]) for c, x in enumerate(xs, 1)]
                 total = emitter.code.constant(0.0, width)
                 for factors in terms:
                     product = xs[factors[0] - 1]
@@ -264,26 +394,38 @@ class Corners:
             emitter.elementwise(walk, range(len(walk.columns)), add, reduces=True)
         emitter.flags = flags
 
-    def _size(self, x: Vector, walk: Walk, column: int) -> Vector:
-        """The size of a factor; at least 1 where it may be 0 by cancellation."""
-        if self._sure[walk.columns[column]].all():
-            return abs(x)
-        return (abs(x) > 1.0).choose(abs(x), 1.0)
+    def unless_lost(self, k: int, y: Vector, terms: list[Vector]) -> Vector:
+        """A sum that a corner reads, NaN where its terms are very much larger than what is left.
+
+        For programs in steps, where these are not looked at later on.
+        """
+        if not self.is_read[k]:
+            return y
+        size = abs(terms[0])
+        for x in terms[1:]:
+            size = size + abs(x)
+        return (size > (abs(y) + 1.0) * LARGEST).choose(math.nan, y)
 
 
-def _is_added_at_once(walks: Walks, k: int, instruction: Instruction) -> bool:
-    """Whether all terms of a sum are in registers where it is computed."""
-    plains = instruction.plains
-    if plains is None or len(instruction.sums) > 1 or (k, "each") in walks.varying:
-        return False
-    return 1 < plains.each <= FEW_TERMS and not (instruction.is_exact and rounds_once(instruction))
+def _apart(a: Vector, b: Vector | float) -> Vector:
+    """How far two numbers are apart, less what is rounding for their own size."""
+    if isinstance(b, Vector):
+        return abs(a - b) - abs(a) * BOUND
+    distance = abs(a - b if b else a)
+    return distance * (1.0 / abs(b)) if abs(b) > 1.0 else distance
 
 
-def _is_near(a: Vector, b: Vector | float) -> Condition:
-    if not isinstance(b, Vector):
-        return abs(a - b if b else a) <= MARGIN * max(abs(b), 1.0)
-    size = abs(a)
-    return abs(a - b) <= (size > 1.0).choose(size, 1.0) * MARGIN
+def _least(a: Vector, b: Vector) -> Vector:
+    return (a < b).choose(a, b)
+
+
+def _larger(a: Vector, b: Vector) -> Vector:
+    return a.not_less(b).choose(a, b)
+
+
+def _most_terms(terms: Terms) -> int:
+    """The most terms that one sum has."""
+    return terms.each or int(np.bincount(terms.owners - terms.owners.min()).max())
 
 
 def _parts(emitter: Emitter, k: int) -> list[tuple[Walk, list[list[int]]]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from chainrule.compiler.codegen.instructions import (
 )
 from chainrule.compiler.codegen.ir import Integers, Offset, Vector
 from chainrule.compiler.codegen.walks import Walk
+from chainrule.compiler.lift.corners import BOUND
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, distinct
 from chainrule.compiler.lift.strips import Run, schedule
@@ -136,11 +138,31 @@ def _loop(emitter: Emitter, number: int, checked: list[bool], flags: dict[int, A
         if emitter.program.instructions[k].products is not None and emitter.batch == 1:
             _transpose(emitter, k)
     turns = emitter.turns(number)
-    with registers.inlining(emitter, loop), emitter.code.loop(turns) as emitter.counter:
+    with (
+        _looking(emitter, range(loop.first, loop.last), flags),
+        registers.inlining(emitter, loop),
+        emitter.code.loop(turns) as emitter.counter,
+    ):
         for k in range(loop.first, loop.last):
             emitter.flags = flags if checked[k] else None
             _instruction(emitter, k, emitter.program.instructions[k])
     emitter.counter = None
+
+
+@contextmanager
+def _looking(emitter: Emitter, numbers: range, flags: dict[int, Any]) -> Iterator[None]:
+    """Look at the corners of a loop in time; after it, as the largest terms are known then."""
+    corners = emitter.corners
+    if corners is None:
+        yield
+        return
+    found = [k for k in numbers if corners.pairs.get(k)]
+    for k in found:
+        corners.begin(emitter, k)
+    yield
+    emitter.counter = None
+    for k in found:
+        corners.refuse(emitter, k, flags)
 
 
 def _ending(emitter: Emitter, k: int, instruction: Instruction) -> None:
@@ -211,28 +233,31 @@ def _instruction(emitter: Emitter, k: int, instruction: Instruction) -> None:
 def _rule(emitter: Emitter, k: int, instruction: Instruction) -> None:
     """An operation of the op table, elementwise."""
     rule, code, corners = rule_of(instruction), emitter.code, emitter.corners
+    if corners is None or k not in corners.pairs:
+        corners = None
     sums = None if corners is None else corners.sums_of(emitter, k)
-    hits = None if sums is None else emitter.new_flags()  # above 0 where a corner is near
+    bound = code.constant(BOUND, 1)  # in a loop in time the largest terms are known after it
+    if corners is not None and sums is not None:
+        corners.begin(emitter, k)
+    elif corners is not None and emitter.counter is None:
+        bound = corners.bound(emitter, k)
 
     def body(walk: Walk, offsets: list[Offset], strides: list[int], width: int) -> None:
         xs = operands(emitter, walk, 1, offsets, strides, width)
         y = as_vector(code, rule(*xs, *instruction.parameters), width)
-        near = None if corners is None else corners.near(k, y, xs)
-        if near is not None and hits is not None:
-            hit = emitter.only_active(near.choose(1.0, 0.0))
-            hits[width].set(hits[width].get() + hit)
-        elif near is not None:
-            y = near.choose(math.nan, y)
+        if corners is not None:
+            distance = corners.distance(k, y, xs, is_first=sums is not None)
+            if k in corners.nearest:
+                corners.note(emitter, k, distance)
+            if sums is None:
+                y = (distance <= bound.splat(width)).choose(math.nan, y)
         emitter.write("%V", offsets[0], y)
 
     walks = _walks(emitter, k, "out")
     for walk in walks:
         emitter.elementwise(walk, range(len(walk.columns)), functools.partial(body, walk))
-    if corners is not None and sums is not None and hits is not None:
-        total = code.constant(0.0, 1)
-        for hit in hits.values():
-            total = total + hit.get().total()
-        with code.when((total > 0.0).register):
+    if corners is not None and sums is not None:
+        with code.when(corners.is_near(emitter, k)):
             corners.look_at_terms(emitter, k, walks, sums)
 
 
@@ -286,8 +311,6 @@ def _sum(emitter: Emitter, k: int, instruction: Instruction) -> None:
             for x in xs:
                 total = x if total is None else total + x
             assert total is not None
-            if emitter.corners is not None:
-                total = emitter.corners.unless_cancelled(k, total, xs)
             emitter.write("%V", at[0], total)
 
         emitter.elementwise(walk, range(len(walk.columns)), body)

@@ -8,7 +8,9 @@ samples of a batch. Loops of small dynamical systems run about twice as fast thi
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from chainrule.compiler.codegen.contraction import ADJOINT, VALUE, Emitter
 from chainrule.compiler.codegen.instructions import as_vector, rule_of
 from chainrule.compiler.codegen.ir import Code, Offset
 from chainrule.compiler.codegen.vectors import Variable, Vector
+from chainrule.compiler.lift.corners import BOUND
 from chainrule.compiler.lift.graph import EXTREME, SUM, NotLiftable
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Repeat
 from chainrule.core import ops
@@ -206,6 +209,8 @@ def forward(emitter: Emitter, number: int, watched: list[bool], flags: dict[int,
 class _ForwardSamples(_Samples):
     def __init__(self, body: LoopBody, at: int, width: int, flags: dict[int, Any]) -> None:
         super().__init__(body, at, width)
+        self.sizes: dict[Place, Vector] = {}  # of numbers of this iteration
+        self.measured = self._measured()
         self.flags: list[Variable] = []  # several in turn, so that no check waits for the last
         for n in range(CHAINS):
             flag = flags.setdefault(
@@ -224,7 +229,7 @@ class _ForwardSamples(_Samples):
 
     def iteration(self, watched: list[bool]) -> None:
         """One iteration; its results go to registers and to memory."""
-        self.read = {}
+        self.read, self.sizes = {}, {}
         watches = 0
         for address, variable in self.carried.items():
             slot, _ = self.body.made[address]
@@ -234,6 +239,10 @@ class _ForwardSamples(_Samples):
                 here = (point.out, self.body.each[point.out])
                 made = self.read[here] = self._result(k, point)
                 self.store("%V", here, self.emitter.counter, made)
+                instruction = self.program.instructions[k]
+                is_made = instruction.kind == SUM or instruction.rule is ops.mul
+                if is_made and point.out in self.measured:
+                    self.sizes[here] = self._made_size(instruction, point)
                 if watched[k]:
                     flag = self.flags[watches % CHAINS]
                     flag.set(self.code.fma(made, made, flag.get()))
@@ -247,8 +256,7 @@ class _ForwardSamples(_Samples):
         xs = [self.value(place) for place in point.operands]
         if instruction.kind == SUM:
             pairs = [(self.value(a), self.value(b)) for a, b in point.products]
-            total = self._sum(pairs, xs)
-            return total if corners is None else corners.unless_cancelled(k, total, xs)
+            return self._sum(pairs, xs)
         rule = rule_of(instruction)
         if instruction.kind == EXTREME:
             best = xs[0]
@@ -256,11 +264,44 @@ class _ForwardSamples(_Samples):
                 better = x > best if rule is ops.first_max else x < best
                 best = better.choose(x, best)
             if corners is not None and k in corners.pairs:
-                best = corners.among(k, best, xs).choose(math.nan, best)
+                sizes = [self._size(place) for place in point.operands]
+                best = corners.among(k, best, xs, sizes).choose(math.nan, best)
             return best
         y = as_vector(self.code, rule(*xs, *instruction.parameters), self.width)
-        near = None if corners is None else corners.near(k, y, xs)
-        return y if near is None else near.choose(math.nan, y)
+        if corners is None or k not in corners.pairs:
+            return y
+        sizes = [self._size(place) for place in point.operands]
+        return corners.near(k, y, xs, sizes, y.lift(BOUND)).choose(math.nan, y)
+
+    def _measured(self) -> set[int]:
+        """The sums and products whose terms go into what is compared at corners, by address."""
+        corners, program = self.emitter.corners, self.program
+        found: set[int] = set()
+        for k, points in reversed(self.body.points.items()):
+            instruction, looks = program.instructions[k], corners is not None and k in corners.pairs
+            is_made = instruction.kind == SUM or instruction.rule is ops.mul
+            for point in reversed(points):
+                if looks or (is_made and point.out in found):
+                    found |= {place[0] for place in self.body.reads(point) if place[1]}
+        return found
+
+    def _made_size(self, instruction: Instruction, point: Point) -> Vector:
+        """The size of a sum or product: that of its terms."""
+        terms = [self._size(a) * self._size(b) for a, b in point.products]
+        terms += map(self._size, point.operands)
+        size: Vector = functools.reduce(
+            operator.add if instruction.kind == SUM else operator.mul, terms
+        )
+        return size
+
+    def _size(self, place: Place) -> Vector:
+        """That of a number's terms, if it was made in this iteration; else its own."""
+        if place not in self.sizes:
+            address, step = place
+            column = address + step * np.arange(self.body.loop.count)
+            assert self.emitter.corners is not None
+            self.sizes[place] = self.emitter.corners.size(self.value(place), column)
+        return self.sizes[place]
 
     def _sum(self, pairs: list[tuple[Vector, Vector]], plains: list[Vector]) -> Vector:
         """Short sums in one chain, long ones in several.

@@ -8,7 +8,9 @@ other. In a batch, the lanes are samples.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +38,7 @@ from chainrule.compiler.lift.commands import (
     Commands,
     Kernel,
 )
+from chainrule.compiler.lift.corners import BOUND
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
 from chainrule.compiler.lift.program import Instruction, Program
 from chainrule.core import ops
@@ -252,10 +255,9 @@ class Forward(_Pass):
         rule = rule_of(self.instruction)
         xs = [self.value(c, offsets, strides, width) for c in range(1, len(offsets))]
         y = as_vector(self.code, rule(*xs, *self.instruction.parameters), width)
-        corners = self.emitter.corners
-        near = None if corners is None else corners.near(self.kernel.instruction, y, xs)
-        if near is not None:
-            y = near.choose(math.nan, y)
+        corners, k = self.emitter.corners, self.kernel.instruction
+        if corners is not None and k in corners.pairs:
+            y = (corners.distance(k, y, xs) <= BOUND).choose(math.nan, y)
         self.emitter.write("%V", offsets[0], y)
 
     def _extreme(self, offsets: list[Offset], strides: list[int], width: int) -> None:
@@ -275,11 +277,11 @@ class Forward(_Pass):
         for factors in factors_of(self.kernel, self.instruction):
             xs = [self.value(c, offsets, strides, width) for c in factors]
             total = self._plus(xs, total)
-            terms.append(xs[0])
+            terms.append(functools.reduce(operator.mul, xs))
         assert total is not None
         if self.emitter.corners is not None:
             k = self.kernel.instruction
-            total = self.emitter.corners.unless_cancelled(k, total, terms)
+            total = self.emitter.corners.unless_lost(k, total, terms)
         self.emitter.write("%V", offsets[0], total)
 
     def _plus(self, xs: list[Vector], total: Vector | None) -> Vector:

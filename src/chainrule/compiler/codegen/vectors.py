@@ -275,6 +275,16 @@ class Vector:
         given = f"{number} {code.literal(-0.0)}, {self.kind} {self.register}"
         return Vector(code, code.let(f"call reassoc {number} @{name}({given})"), 1)
 
+    def greatest(self) -> Vector:
+        """The largest of its lanes, none of which may be a nan."""
+        if self.width == 1:
+            return self
+        code, number = self.code, self.code.number
+        name = f"llvm.vector.reduce.fmax.{code.suffix(self.width)}"
+        code.declarations.add(f"declare {number} @{name}({self.kind})")
+        text = f"call nnan {number} @{name}({self.kind} {self.register})"
+        return Vector(code, code.let(text), 1)
+
     @staticmethod
     def _apply_op(op: Op, operands: Sequence[Any], parameters: Sequence[Any]) -> Any:
         """Any row of the op table, by its own formula or as a function of the C library."""

@@ -16,11 +16,14 @@ import numpy.typing as npt
 
 from chainrule.compiler.lift.exactness import CHOOSING, COMPARISONS, ROUNDS, Truths, rounds_once
 from chainrule.compiler.lift.graph import GATHER, RULE, SUM
+from chainrule.compiler.lift.margins import NEAR
 from chainrule.compiler.lift.program import Instruction, Program
 from chainrule.core import ops
 from chainrule.core.ops import Op
 
 RESULT = -1  # in the place of an operand
+FLOOR = 10.0  # a smaller size counts as this: what came before the terms is not looked at
+BOUND = NEAR * FLOOR  # so near a corner, machine code is never asked
 
 
 @dataclass(frozen=True)
@@ -83,14 +86,12 @@ class _Symbol:
 # --- which zeros are zeros in eager mode too ------------------------------------------------------
 
 
-def sure_zeros(
-    program: Program, watched: Container[int], added: Container[int]
-) -> npt.NDArray[np.bool_]:
+def sure_zeros(program: Program, watched: Container[int]) -> npt.NDArray[np.bool_]:
     """Per address: whether it is zero in eager mode wherever it is zero in machine code.
 
     So are inputs, what chooses among such or multiplies them, and what is 0 on one side of a corner
-    of a ``watched`` instruction. A sum may be zero because its terms cancel but for rounding, but
-    that is noticed in those of ``added``. As in ``mark_exact``, all are sure at first.
+    of a ``watched`` instruction. A sum may be zero because its terms cancel but for rounding. As in
+    ``mark_exact``, all are sure at first.
     """
     sure, rounds, is_settled = np.ones(program.size, np.bool_), 0, False
     while not is_settled:
@@ -98,7 +99,7 @@ def sure_zeros(
         for k, instruction in enumerate(program.instructions):
             out = slice(instruction.start, instruction.start + instruction.count)
             is_decided = k in watched and instruction.rule in _ZERO_ON_ONE_SIDE
-            found = sure[out] & (is_decided or _results(instruction, sure, k in added))
+            found = sure[out] & (is_decided or _results(instruction, sure))
             if rounds > ROUNDS:
                 found &= found.all()
             is_settled &= bool((found == sure[out]).all())
@@ -109,7 +110,7 @@ def sure_zeros(
 _ZERO_ON_ONE_SIDE = (ops.relu, ops.leaky_relu, ops.abs)
 
 
-def _results(instruction: Instruction, sure: Truths, is_added: bool) -> Truths | bool:
+def _results(instruction: Instruction, sure: Truths) -> Truths | bool:
     """Which results of an instruction are sure where its operands are."""
     kind, rule = instruction.kind, instruction.rule
     once = kind == SUM and rounds_once(instruction)
@@ -121,7 +122,7 @@ def _results(instruction: Instruction, sure: Truths, is_added: bool) -> Truths |
         chooses = rule is ops.mul or rule in CHOOSING
         found: Truths = np.logical_and.reduce([sure[column] for column in instruction.columns])
         return found & chooses
-    if kind == SUM and not (is_added or (once and instruction.sums[0].each == 1)):
+    if kind == SUM and not (once and instruction.sums[0].each == 1):
         return False
     found = np.ones(instruction.count, np.bool_)
     for terms in instruction.sums:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ from chainrule.core.ops import Op, no_gradient
 
 NEAR = 1e-10  # measured by the root of the sum of the squares of all terms
 JUMPS = (rounding.floor, rounding.ceil, rounding.trunc, rounding.round)
+FIRST_NUMBER = 1 << 40  # stands for the position of a new constant, until all are known
 RATIOS = (rounding.floor_divide, rounding.mod)
 
 #: no terms cancel in them, and they are no steeper than their operand is large
@@ -142,6 +144,7 @@ class _Margins:
         self.codes: list[int] = []  # of the new instructions
         self.operands: list[list[int]] = []
         self.constants: list[tuple[float, float]] = []
+        self.numbers: list[float] = []  # constants, which come before all new instructions
         self.places: list[tuple[int, int]] = []  # of new operands that integers select; the gather
         self.known: dict[Any, int] = {}
         selection = recording.selection
@@ -160,17 +163,31 @@ class _Margins:
             self.sorts[i] = self._sort(i)
 
     def made(self) -> Recording:
-        """The recording with what all of them need."""
-        for i in self.users:
-            try:
-                self._check(i)
-            except Unknown:
-                continue  # the comparison has the margin of its own size
+        """The recording with what all of them need, in the order of what it is needed for.
+
+        So that of a loop in time is a loop as well, from the same iteration on.
+        """
+        for i, needed in sorted(self._all_needed().items()):
+            # What is unknown has the margin of its own size.
+            for read in needed:
+                with suppress(Unknown):
+                    self._squares(read)
+            if i in self.users:
+                with suppress(Unknown):
+                    self._check(i)
         if not self.codes:
             return self.recording
-        given, count = self.recording, len(self.codes)
+        given, more = self.recording, len(self.numbers)
+        count = more + len(self.codes)
+        operands = np.array(self.operands, np.int64)
+        operands += np.where(operands >= self.size, more, 0)
+        operands -= np.where(operands >= FIRST_NUMBER, FIRST_NUMBER + more - self.size, 0)
         selection = given.selection
         places, owners = np.array(self.places, np.int32).reshape(-1, 2).T
+        places = places + 3 * more
+        codes = [*[CONSTANT] * more, *self.codes]
+        nothing = np.full((more, 3), -1)
+        constants = [*[(x, 0.0) for x in self.numbers], *self.constants]
         selection = replace(
             selection,
             places=np.concatenate([selection.places, places]).astype(np.int32),
@@ -179,9 +196,9 @@ class _Margins:
         none = np.zeros(count, np.bool_)
         return replace(
             given,
-            codes=np.concatenate([given.codes, np.array(self.codes, np.int32)]),
-            operands=np.concatenate([given.operands, np.array(self.operands, np.int32)]),
-            constants=np.concatenate([given.constants, np.array(self.constants)]),
+            codes=np.concatenate([given.codes, np.array(codes, np.int32)]),
+            operands=np.concatenate([given.operands, nothing, operands]).astype(np.int32),
+            constants=np.concatenate([given.constants, np.array(constants)]),
             number=np.concatenate([given.number, none]),
             unflagged=np.concatenate([given.unflagged, none]),
             rules=tuple(self.rules),
@@ -306,16 +323,34 @@ class _Margins:
 
     def _constant(self, number: float) -> _Read:
         if number not in self.known:
-            self.known[number] = self.size + len(self.codes)
-            self.codes.append(CONSTANT)
-            self.operands.append([-1, -1, -1])
-            self.constants.append((number, 0.0))
+            self.known[number] = FIRST_NUMBER + len(self.numbers)
+            self.numbers.append(number)
         return _Read(self.known[number])
+
+    def _plain(self, read: _Read) -> _Read:
+        """The same; of equal constants one, as iterations of a loop have their own."""
+        is_constant = read.owner < 0 and self.given_codes[read.position] == CONSTANT
+        return self._constant(self.given_constants[read.position][0]) if is_constant else read
 
     def _sum(self, terms: list[_Read]) -> _Read:
         return functools.reduce(lambda a, b: self._add(ops.add, [a, b]), terms)
 
     # --- the squares of what went into a number ---------------------------------------------------
+
+    def _all_needed(self) -> dict[int, list[_Read]]:
+        """Per instruction: itself if its squares are needed; of users: what they read, too."""
+        found: dict[int, list[_Read]] = {i: [] for i in self.users}
+        waiting = [read for i in self.users for read in self._measured_by(i)]
+        seen = set(waiting)
+        while waiting:
+            read = waiting.pop()
+            if read.owner < 0:
+                found.setdefault(read.position, []).append(read)
+            for each in self._needed(read):
+                if each not in seen:
+                    seen.add(each)
+                    waiting.append(each)
+        return found
 
     def _squares(self, read: _Read) -> _Read:
         """Those of a number, after those of all that it needs: recordings are deep."""
@@ -387,6 +422,11 @@ class _Margins:
 
     # --- what rounding may decide -----------------------------------------------------------------
 
+    def _measured_by(self, i: int) -> list[_Read]:
+        """What it reads that rounding may have moved."""
+        reads = self._reads(i)[:1] if self._rule(i) is ops.atan2 else self._reads(i)
+        return [read for read in reads if not self._sort_of(read).is_exact]
+
     def _check(self, i: int) -> None:
         rule, reads, number = self._rule(i), self._reads(i), self._number(i)
         some = [self._sort_of(read) for read in reads]
@@ -398,13 +438,13 @@ class _Margins:
             return
         if all(x.is_plain for x in some):
             return
-        inexact = [read for read, x in zip(reads, some, strict=True) if not x.is_exact]
+        inexact = self._measured_by(i)
         error = self._sum([self._squares(read) for read in inexact])
         if rule is rounding.sign:
             self._add(near_tie, [reads[0], self._constant(0.0), error])
         elif rule in COMPARISONS:
-            other = reads[1] if number is None else self._constant(number)
-            self._add(near_tie, [reads[0], other, error])
+            sides = reads if number is None else [reads[0], self._constant(number)]
+            self._add(near_tie, [*map(self._plain, sides), error])
         elif rule in RATIOS:
             by = reads[1] if number is None else self._constant(number)
             ratio = self._add(ops.divide, [reads[0], by])
