@@ -15,6 +15,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import holds_values, like_first
 from chainrule.compiler.capture.tracing import is_internal
+from chainrule.compiler.mapping.alone import one_by_one
 from chainrule.compiler.mapping.blocks import thread_count
 from chainrule.compiler.mapping.prepared import Asked, answer, prepare
 from chainrule.compiler.mapping.results import Places, Results
@@ -44,10 +45,14 @@ def map_calls(
     _refuse_nesting()
     axes = _axes(in_axes, len(arguments))
     asked = Asked.of(arguments, axes, reduce is None, differentiate)
-    found = None if asked is None else answer(dispatch, asked, count)
-    if found is not None:
-        results, prepared = found
-        return _finished(results, prepared.first, arguments[0], reduce)
+    if asked is not None:
+        few = one_by_one(dispatch, asked, reduce is None)
+        if few is not None:
+            return _finished(*few, arguments[0], reduce)
+        found = answer(dispatch, asked, count)
+        if found is not None:
+            results, prepared = found
+            return _finished(results, prepared.first, arguments[0], reduce)
     _refuse_values(arguments)
     stacks = Stacks(arguments, axes)
     rounds = Rounds(dispatch, stacks, differentiate, reduce is None, count)

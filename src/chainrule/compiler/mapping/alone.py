@@ -1,0 +1,34 @@
+"""Few samples of a map: calls one after the other, as long as lanes would take longer to prepare.
+
+In: what a map was asked for. Out: values and gradients, a row for each sample, where the function's
+gate has cached calls like these and answers all of them in C; else None, and they go in lanes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from chainrule.compiler.capture.arguments import flatten_call
+from chainrule.compiler.mapping.costs import most_alone
+from chainrule.compiler.mapping.prepared import Asked
+from chainrule.compiler.mapping.results import Results
+from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.trees import Node
+
+
+def one_by_one(dispatch: Dispatch, asked: Asked, rows: bool) -> tuple[Results, Node] | None:
+    """What samples give that share the first argument alone, and the structure of that."""
+    count, most = len(asked.stacked[0]), most_alone(dispatch)
+    if most is None or count > most or not asked.has_parameters:
+        return None
+    (params,) = asked.shared
+    found = dispatch.gate.rows(params, [*zip(*asked.stacked, strict=True)])
+    if found is None:
+        return None
+    values, gradients = (np.frombuffer(x).reshape(count, -1) for x in found)
+    results = Results(True, gradients.shape[1], count, rows, 0)
+    if rows:
+        results.values, results.gradients = values, gradients
+    else:
+        results.value, results.gradient = float(values.sum()), gradients.sum(axis=0)
+    return results, flatten_call((params,), {}, differentiate=True).structure[0][0]
