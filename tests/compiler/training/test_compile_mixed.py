@@ -36,7 +36,8 @@ def arranged(monkeypatch):
     monkeypatch.setattr(costs, "_counted", cheap)
     monkeypatch.setattr(batches, "ALIKE", 0)  # few samples of each length go together too
     monkeypatch.setattr(batches, "FEWEST", 2)
-    monkeypatch.setattr(batches, "LANES", 0)
+    monkeypatch.setattr(costs, "PREPARE", 0.0)
+    monkeypatch.setattr(batches, "PACKING", 0.0)
     seen: list[tuple[int, bool]] = []
     original = lanes.Arrangement.__init__
 

@@ -9,8 +9,8 @@ import chainrule
 from chainrule import exp, log, tanh
 from chainrule.compiler.codegen import jit
 from chainrule.compiler.lift.canonical import NotLiftable
-from chainrule.compiler.runtime import machine
 from chainrule.compiler.mapping import costs
+from chainrule.compiler.runtime import machine
 from chainrule.compiler.training.lanes import Arrangement, _alike, _sorted
 from chainrule.compiler.training.packing import PackedSamples
 

@@ -39,11 +39,11 @@ TAPE = 24.0  # an instruction on a tape
 def saved(dispatch: Dispatch) -> float | None:
     """How much less there is to do for a sample in lanes than for it as a call, once all is ready.
 
-    None where its gate has answered no call so far.
+    None where that is not known: its gate has answered no call so far, and no batch went in lanes.
     """
-    variant = dispatch.gate.answered
+    variant, work = dispatch.gate.answered, dispatch.lane_work
     if variant is None:
-        return None
+        return None if work is None else CALL + work
     if variant.binding is None:
         return CALL + TAPE * len(variant.recording)
     machine = variant.binding.machine

@@ -35,8 +35,6 @@ Floats = npt.NDArray[Any]
 DOUBLE = np.dtype(np.float64)
 
 FEWEST = 16  # samples for which it pays to pack them
-#: numbers, computed one by one, for which lanes are worth being prepared; a call counts as some too
-LANES, CALL = 1 << 22, 1 << 15
 #: what packing a sample takes that is not lists of integers, as ``mapping.costs`` counts
 PACKING = 120_000.0
 ALIKE = 8  # samples for which it pays to look for the code of a length that was not met
@@ -94,12 +92,8 @@ def _most_alone(dispatch: Dispatch) -> int:
     """How many samples are sooner done one by one than lanes are prepared for them."""
     if kernels is None:  # nothing adds them up
         return 0
-    found = most_alone(dispatch)
-    if found is not None:
-        return found
-    # What a sample is like is seen when some have been computed.
-    work = dispatch.lane_work
-    return FEWEST - 1 if work is None else LANES // (CALL + work)
+    found = most_alone(dispatch)  # what a sample is like is seen when some have been computed
+    return FEWEST - 1 if found is None else found
 
 
 def _begun(
@@ -245,7 +239,7 @@ def _sums(
         means.seen = means.seen + len(samples) if keeps else len(samples)
         if unmet is None:
             each = saved(dispatch)
-            if each is None or each < PACKING:
+            if (0.0 if each is None else each) < PACKING:
                 return None
             whole = flatten_call((params, *samples[0]), {}, differentiate=True)
             if whole.refused is not None or whole.values:

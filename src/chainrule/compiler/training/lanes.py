@@ -136,7 +136,7 @@ class Arrangement:
 
     @functools.cached_property
     def moves(self) -> Addresses | None:
-        """Where the code has each address of the program; None where gathers read none that moved."""
+        """Where the code has each address of the program; None where gathers read it there."""
         if self._mixed is None:
             return None
         found = (i.candidates for i in self.machine.program.instructions)

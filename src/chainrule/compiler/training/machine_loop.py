@@ -32,7 +32,7 @@ from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
 MOST_RATE = 1e3  # a larger one may make something of moments that are almost 0
-WORK = 1_000_000  # numbers that a step computes, for which threads are worth waiting for
+WORK = 100_000  # numbers that a step computes, for which threads are worth waiting for
 TRIES = 3  # turns, each with one thread and with all, of which the middle one counts
 TRY_AGAIN = 16  # turns until it is seen again whether more threads, or fewer, are quicker
 
