@@ -36,6 +36,7 @@ typedef struct {
     Buffer words;             /* the signature */
     int tells;                /* it matters which containers are one, also of those that hold numbers */
     int is_first;             /* this is the argument to differentiate by: its integers are floats */
+    int shapes;               /* the shapes of its arrays are part of the signature too: no Plan looks at them */
     uint64_t texts;           /* a bit for each argument whose strings are integers, one for each character */
     int traces_text;          /* this is such an argument */
     int depth;

@@ -119,6 +119,28 @@ def test_captured_state_and_structures_are_looked_at():
     assert slopes["w"].shape == (6, 3)
 
 
+@pytest.mark.parametrize("count", [6, 500])
+@pytest.mark.parametrize("shapes", [[(2,), (4,)], [(4,), (2,)], [(2, 2), (2,)], [(1, 4), (2, 1)]])
+def test_parameters_of_other_shapes_are_another_map(count, shapes):
+    """As many numbers in all, in the same dict: each array has its own."""
+
+    def f(p, x):
+        first, second = (np.ravel(p[name]) for name in "ab")
+        return sum(v * x[0] for v in first) + sum(v * x[1] for v in second)
+
+    rows = np.random.default_rng(0).normal(size=(count, 2))
+    fast = chainrule.compile(f, lift=True)
+    for some in ([(3,), (3,)], shapes, [(3,), (3,)], shapes):
+        params = {name: np.ones(shape) for name, shape in zip("ab", some, strict=True)}
+        for _ in range(8):
+            values, slopes = fast.map_value_and_grad(params, rows)
+            np.testing.assert_allclose(values, [f(params, row) for row in rows], rtol=1e-12)
+            for k, name in enumerate("ab"):
+                assert slopes[name].shape == (count, *some[k])
+                wanted = np.broadcast_to(rows[:, k, None], (count, params[name].size))
+                np.testing.assert_allclose(slopes[name].reshape(count, -1), wanted, rtol=1e-12)
+
+
 def test_branches_go_their_own_ways():
     fast = chainrule.compile(
         lambda p, x: p["w"][0] * x[0] if x[0] > 0.35 else p["b"][0] * x[1], lift=True
