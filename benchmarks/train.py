@@ -1,7 +1,7 @@
 """Whole training steps: what ``fast.train`` takes per step, Adam included.
 
     python benchmarks/train.py                 all sections; --quick: fewer repeats
-    python benchmarks/train.py steps loops     some: steps, calls, batches, cores, cold, loops
+    python benchmarks/train.py steps loops     some: steps, calls, cores, cold, loops
     python benchmarks/train.py --names FILE    documents, one per line (else the bundled names)
 
 The model is chainrule.gpt's, the names come in their shuffled order, with all their lengths. One
@@ -23,6 +23,7 @@ from typing import Any
 
 os.environ.setdefault("CHAINRULE_THREADS", "1")
 
+import batch_models
 import numpy as np
 import train_peers
 from harness import WHOLE, clock, figure, machine, ratio, repeated, table, take_turns, title
@@ -252,7 +253,7 @@ def steps_section(names, quick):
     table(["", "per step", "per name", "against train", "first, s"], rows)
 
 
-# --- calls, batches, cores ------------------------------------------------------------------------
+# --- calls, cores ------------------------------------------------------------------------
 
 
 def calls_section(names, quick):
@@ -284,85 +285,42 @@ def calls_section(names, quick):
     table(["", "call", "besides"], rows)
 
 
-STEPS, SIZES = (1, 4, 8, 16, 64), (2, 4, 8, 16, 64)
-PASSES = 40  # over all samples in one call of ``advance``
-
-
-def batched_models(names):
-    """A loss, parameters and samples each: the small models, and GPT with names as they come."""
-    gpt_names = Train(TASKS[0], names)
-    samples = gpt_names.samples[:256]
-    return (
-        train_peers.small_models(8)
-        | train_peers.small_models(32)
-        | {"GPT, names, width 16": (loss_of(TASKS[0].config), gpt_names.params, samples)}
-    )
-
-
-def batch_turns(function, params, samples):
-    """Single calls of ``value_and_grad``, and batches of so many samples, over all samples each."""
-
-    def calls():
-        for sample in samples:
-            function.value_and_grad(params, *sample)
-
-    def in_batches(size):
-        chunks = [samples[k : k + size] for k in range(0, len(samples), size)]
-        return lambda: [function.batch_value_and_grad(params, some) for some in chunks]
-
-    made = {"calls": calls} | {size: in_batches(size) for size in SIZES}
-    for turn in (calls, *made.values(), *made.values()):
-        turn()  # nothing is left to build
-    return {name: repeated(turn, 1) for name, turn in made.items()}
-
-
-def batches_section(names, quick):
-    """Steps of many samples beside steps of one, and batches beside single calls, per sample."""
-    steps, batches = [], []
-    for name, (loss, params, samples) in batched_models(names).items():
-        turns = {}
-        for batch in STEPS:
-            mine = {key: array.copy() for key, array in params.items()}
-            function = chainrule.compile(loss, lift=True)
-            trainer = function.trainer(mine, samples, optim.Adam(mine, lr=0.0), batch=batch)
-            trainer.advance(2 * len(samples) // batch)
-            turns[f"train {batch}"] = timed(trainer, PASSES * len(samples) // batch)
-        turns |= batch_turns(chainrule.compile(loss, lift=True), params, samples)
-        best = {n: x[WHOLE] for n, x in take_turns(turns, 5 if quick else 30).items()}
-        steps.append([name, *[figure(best[f"train {n}"] / n, US, 2) for n in STEPS]])
-        batches.append([name, *[figure(best[n] / len(samples), US, 2) for n in ("calls", *SIZES)]])
-    title("Batches: microseconds per sample, of training steps with Adam")
-    table(["", *[f"{n} per step" for n in STEPS]], steps)
-    title(
-        "Batches: microseconds per sample, of single calls of value_and_grad, and of "
-        "batch_value_and_grad with so many samples"
-    )
-    table(["", "calls", *[f"batch of {n}" for n in SIZES]], batches)
+def on_cores(names):
+    """Name, loss, parameters, samples, samples in a step and type of numbers."""
+    for width, dtype, batch in ((16, "float32", 64), (64, "float32", 64), (64, "float32", 256)):
+        task = Task(width, batch, dtype)
+        one = Train(task, names)
+        yield str(task), loss_of(task.config), one.params, one.samples, batch, dtype
+    for name, (loss, params, samples) in batch_models.models(count=1024).items():
+        for dtype in ("float64", "float32"):
+            mine = {key: array.astype(dtype) for key, array in params.items()}
+            yield f"{name}, {dtype}, 64 per step", loss, mine, samples, 64, dtype
 
 
 def cores_section(names, quick):
     """Large steps with one thread and with two, in wall time."""
     rows = []
-    for width, dtype, batch in ((16, "float32", 64), (64, "float32", 64), (64, "float32", 256)):
-        task, seconds = Task(width, batch, dtype), {}
-        losses = {}
+    for name, loss, params, samples, batch, dtype in on_cores(names):
+        seconds, losses = {}, {}
+        steps, trainers = 2 * len(samples) // batch, {}
         for threads in (1, 2):
-            one = Train(task, names)
-            trainer = one.function.trainer(
-                one.params, one.samples, one.optimiser, batch=batch, threads=threads
+            mine = {key: array.copy() for key, array in params.items()}
+            function = chainrule.compile(loss, dtype=dtype, lift=True)
+            trainers[threads] = function.trainer(
+                mine, samples, optim.Adam(mine, lr=1e-3), batch=batch, threads=threads
             )
-            steps = 10 * NAMES // batch
-            losses[threads] = trainer.advance(steps).copy()
-            for _ in range(5 if quick else 20):
+            losses[threads] = trainers[threads].advance(8 * steps).copy()
+        for _ in range(20 if quick else 100):
+            for threads, trainer in trainers.items():
                 begin = time.perf_counter()
                 trainer.advance(steps)
                 now = (time.perf_counter() - begin) / steps / batch
                 seconds[threads] = min(now, seconds.get(threads, now))
         if not (losses[1] == losses[2]).all():
-            sys.exit(f"{task}: threads do not train to the same bits")
-        cells = [figure(seconds[n], US, 2) for n in (1, 2)]
-        rows.append([str(task), *cells, ratio(seconds[1], seconds[2])])
-    title("Cores: microseconds per name, wall time, minima; the losses have the same bits")
+            sys.exit(f"{name}: threads do not train to the same bits")
+        cells = [figure(seconds[n], US, 3) for n in (1, 2)]
+        rows.append([name, *cells, ratio(seconds[1], seconds[2])])
+    title("Cores: microseconds per sample, wall time, minima; the losses have the same bits")
     table(["", "one thread", "two", "quicker"], rows)
 
 
@@ -476,7 +434,6 @@ class Trained:
 SECTIONS = {
     "steps": steps_section,
     "calls": calls_section,
-    "batches": batches_section,
     "cores": cores_section,
     "cold": cold_section,
     "loops": loops_section,

@@ -1,4 +1,4 @@
-"""The training steps of ``train.py`` by others: JAX, hand-written C; and small models to train.
+"""The training steps of ``train.py`` by others: JAX, hand-written C.
 
 A contestant is made for a task, a run of the package at its first step, and so many names;
 ``advance(steps)`` trains on, in order, and returns the losses.
@@ -7,12 +7,10 @@ A contestant is made for a task, a run of the package at its first step, and so 
 import ctypes
 import subprocess
 import tempfile
-from itertools import count, islice, pairwise
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
-
-from chainrule import sigmoid, tanh
 
 FLAGS = ["-O3", "-march=native", "-ffast-math", "-shared", "-fPIC"]
 C_NUMBERS = {"float64": "double", "float32": "float"}
@@ -163,51 +161,3 @@ class HandWritten:
         )
         self.taken += steps
         return losses.tolist()
-
-
-# --- small models ---------------------------------------------------------------------------------
-
-
-def small_models(hidden):
-    """A loss, parameters and samples each: an RNN, a GRU and a network of two layers."""
-    rng, width = np.random.default_rng(0), 4
-
-    def weights(*shape):
-        return rng.normal(0, 0.4, shape)
-
-    def line(rows, x):
-        return [sum(w * a for w, a in zip(row, x, strict=True)) for row in rows]
-
-    def rnn(p, xs):
-        state, total = [0.0] * hidden, 0.0
-        for x, target in pairwise(xs):
-            state = [tanh(a + u * x) for a, u in zip(line(p["w"], state), p["u"], strict=True)]
-            total = total + (sum(v * s for v, s in zip(p["v"], state, strict=True)) - target) ** 2
-        return total
-
-    def gru(p, xs):
-        state, total = [0.0] * hidden, 0.0
-        for x, target in pairwise(xs):
-            joined = [*state, x]
-            keep, reset = ([sigmoid(a) for a in line(p[name], joined)] for name in ("z", "r"))
-            left = [r * s for r, s in zip(reset, state, strict=True)]
-            fresh = [tanh(a) for a in line(p["w"], [*left, x])]
-            state = [k * s + (1 - k) * f for k, s, f in zip(keep, state, fresh, strict=True)]
-            total = total + (sum(v * s for v, s in zip(p["v"], state, strict=True)) - target) ** 2
-        return total
-
-    def mlp(p, x, y):
-        first = [tanh(a + b) for a, b in zip(line(p["w"], x), p["b"], strict=True)]
-        return (sum(v * a for v, a in zip(p["v"], first, strict=True)) - y) ** 2
-
-    series = [(rng.normal(size=17),) for _ in range(256)]
-    points = [(rng.normal(size=width), float(rng.normal())) for _ in range(256)]
-    recurrent = {"w": weights(hidden, hidden), "u": weights(hidden), "v": weights(hidden)}
-    gates = {name: weights(hidden, hidden + 1) for name in "zrw"} | {"v": weights(hidden)}
-    wide = 2 * hidden
-    layers = {"w": weights(wide, width), "b": weights(wide), "v": weights(wide)}
-    return {
-        f"RNN, 16 steps, width {hidden}": (rnn, recurrent, series),
-        f"GRU, 16 steps, width {hidden}": (gru, gates, series),
-        f"MLP, 4 inputs, width {wide}": (mlp, layers, points),
-    }

@@ -36,6 +36,7 @@ typedef struct {
     Buffer words;             /* the signature */
     int tells;                /* it matters which containers are one, also of those that hold numbers */
     int is_first;             /* this is the argument to differentiate by: its integers are floats */
+    int shapes;               /* the shapes of its arrays are part of the signature too: no Plan looks at them */
     uint64_t texts;           /* a bit for each argument whose strings are integers, one for each character */
     int traces_text;          /* this is such an argument */
     int depth;
@@ -74,10 +75,12 @@ int holds_finite(const Passed *call, Py_ssize_t from);
 int open_array(PyObject *array, Py_buffer *view);
 int holds_floats(const Py_buffer *view);
 
-/* The mean over so many calls, as far as these were computed. */
+/* The mean over so many calls, as far as these were computed, or what each of them gave. */
 typedef struct {
     double count;
     double value;
+    Py_ssize_t rows;         /* so many calls have a value and a gradient each; 0: they are added up */
+    PyObject *values;        /* a bytearray of so many numbers, or NULL */
     PyObject *gradient;      /* a bytearray; NULL: of no call yet */
     PyObject *plan, *finish; /* of the last call */
     PyObject *samples;       /* a list of tuples: what calls have besides their first argument */
@@ -85,8 +88,8 @@ typedef struct {
 } Mean;
 
 /* plan.c */
-/* The answer of a Plan, or None; `out` is NULL, or arrays for the gradient. With a `mean` what it gives is
- * added to that, and the answer is the value alone. */
+/* The answer of a Plan, or None; `out` is NULL, or arrays for the gradient. With a `mean` what it gives goes
+ * there, and the answer is the value alone. */
 PyObject *run_plan(PyObject *plan, const Passed *call, PyObject *out, Mean *mean);
 /* A mean and its gradient in the structure of the first argument. */
 PyObject *answer_of_mean(const Mean *mean);

@@ -5,7 +5,7 @@
  */
 #include "call.h"
 
-static PyObject *finish_name, *derived_name, *unanswered_name, *differentiate_name, *out_name;
+static PyObject *finish_name, *derived_name, *unanswered_name, *differentiate_name, *out_name, *code_name;
 
 static void put(PyObject **field, PyObject *x) {
     PyObject *before = *field;
@@ -24,7 +24,17 @@ typedef struct {
     PyObject_HEAD
     PyObject *gate; /* or NULL or None: all calls go on to Python */
     int wanted;     /* of the above */
+    PyObject *named; /* a tuple: the function, its code and the names of its parameters; or NULL or None */
 } Entrance;
+
+#define MOST_PLACED 16 /* arguments of a call with keywords that is answered here */
+
+/* The arguments of a call, in the order of the parameters. */
+typedef struct {
+    PyObject *items[MOST_PLACED]; /* borrowed */
+    Py_ssize_t count, filled;
+    PyObject *names; /* of the parameters, a tuple */
+} Places;
 
 /* The answer of the gate, or None. */
 static PyObject *answer_at_once(PyObject *self, Given given, int differentiate, PyObject *out) {
@@ -38,6 +48,53 @@ static PyObject *answer_at_once(PyObject *self, Given given, int differentiate, 
     return answer;
 }
 
+/* Begin with what is passed by position, if so many keywords may follow: the function's names are known, and it has the
+ * code still that they are of. 0: it has not; -1: an error. */
+static int begin_places(Places *x, PyObject *self, const Given *given, Py_ssize_t named) {
+    PyObject *known = ((Entrance *)self)->named;
+    x->count = given->count + named;
+    if (known == NULL || !PyTuple_CheckExact(known) || PyTuple_Size(known) != 3 || given->count == 0 ||
+        x->count > MOST_PLACED) {
+        return 0;
+    }
+    PyObject *code = PyObject_GetAttr(PyTuple_GetItem(known, 0), code_name);
+    if (code == NULL) {
+        return -1;
+    }
+    Py_DECREF(code);
+    x->names = PyTuple_GetItem(known, 2);
+    if (code != PyTuple_GetItem(known, 1) || !PyTuple_CheckExact(x->names) || PyTuple_Size(x->names) < x->count) {
+        return 0;
+    }
+    for (Py_ssize_t k = 0; k < x->count; k++) {
+        x->items[k] = k < given->count ? given_item(given, k) : NULL;
+    }
+    x->filled = given->count;
+    return 1;
+}
+
+/* Put an argument into the place of its name among those that follow. 0: it is none of these; -1: an error. */
+static int place_named(Places *x, PyObject *name, PyObject *item) {
+    for (Py_ssize_t k = 0; k < x->count; k++) {
+        int same = x->items[k] == NULL ? PyObject_RichCompareBool(PyTuple_GetItem(x->names, k), name, Py_EQ) : 0;
+        if (same != 0) {
+            x->items[k] = same > 0 ? item : NULL;
+            x->filled += same > 0;
+            return same;
+        }
+    }
+    return 0;
+}
+
+/* The answer of the gate to a call whose arguments are all in their places, or None. */
+static PyObject *placed_answer(PyObject *self, const Places *x, int placed, int differentiate, PyObject *out) {
+    if (placed < 0) {
+        return NULL;
+    }
+    int whole = placed > 0 && x->filled == x->count;
+    return whole ? answer_at_once(self, (Given){NULL, x->items, x->count}, differentiate, out) : Py_NewRef(Py_None);
+}
+
 /* Whether an answer is that to a call with a gradient: the value, not with anything beside it, and slopes. */
 static int is_plain_pair(PyObject *answer) {
     return PyTuple_CheckExact(answer) && PyTuple_Size(answer) == 2 && PyFloat_CheckExact(PyTuple_GetItem(answer, 0));
@@ -47,6 +104,21 @@ static int is_plain_pair(PyObject *answer) {
  * not, and `_derived(answer, args)` makes something of answers with more than a value and its gradient. */
 static PyObject *entrance_call(PyObject *self, PyObject *args, PyObject *keywords) {
     int wanted = ((Entrance *)self)->wanted;
+    if (keywords != NULL && PyDict_Size(keywords) > 0 && wanted == VALUE) {
+        Places places;
+        Given given = given_tuple(args);
+        PyObject *name, *item;
+        Py_ssize_t at = 0;
+        int placed = begin_places(&places, self, &given, PyDict_Size(keywords));
+        while (placed > 0 && PyDict_Next(keywords, &at, &name, &item)) { /* comparing names runs no Python code */
+            placed = place_named(&places, name, item);
+        }
+        PyObject *answer = placed_answer(self, &places, placed, 0, NULL);
+        if (answer == NULL || answer != Py_None) {
+            return answer;
+        }
+        Py_DECREF(answer);
+    }
     if (keywords == NULL || PyDict_Size(keywords) == 0) {
         PyObject *answer = answer_at_once(self, given_tuple(args), wanted != VALUE, NULL), *made;
         if (answer == NULL || (answer != Py_None && wanted <= WHOLE)) {
@@ -105,7 +177,19 @@ static PyObject *entrance_differentiate(PyObject *self, PyObject *const *given, 
             others--;
         }
     }
-    answer = others > 0 ? Py_NewRef(Py_None) : answer_at_once(self, (Given){NULL, given, count}, 1, out);
+    Given passed = {NULL, given, count};
+    if (others > 0) {
+        Places places;
+        int placed = begin_places(&places, self, &passed, others);
+        for (Py_ssize_t k = 0; k < named && placed > 0; k++) {
+            PyObject *name = PyTuple_GetItem(names, k);
+            int is_out = PyObject_RichCompareBool(name, out_name, Py_EQ);
+            placed = is_out < 0 ? -1 : is_out ? 1 : place_named(&places, name, given[count + k]);
+        }
+        answer = placed_answer(self, &places, placed, 1, out);
+    } else {
+        answer = answer_at_once(self, passed, 1, out);
+    }
     if (answer == NULL || (answer != Py_None && out == NULL)) {
         return answer;
     }
@@ -122,11 +206,13 @@ static PyObject *entrance_differentiate(PyObject *self, PyObject *const *given, 
 static int entrance_traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(((Entrance *)self)->gate);
+    Py_VISIT(((Entrance *)self)->named);
     return 0;
 }
 
 static int entrance_clear(PyObject *self) {
     put(&((Entrance *)self)->gate, NULL);
+    put(&((Entrance *)self)->named, NULL);
     return 0;
 }
 
@@ -140,6 +226,7 @@ static void entrance_dealloc(PyObject *self) {
 
 static PyMemberDef entrance_members[] = {{"_gate", T_OBJECT, offsetof(Entrance, gate), 0, NULL},
                                          {"_wanted", T_INT, offsetof(Entrance, wanted), 0, NULL},
+                                         {"_named", T_OBJECT, offsetof(Entrance, named), 0, NULL},
                                          {NULL, 0, 0, 0, NULL}};
 PyDoc_STRVAR(differentiate_doc,
              "value_and_grad($self, /, *arguments, out=None, **keywords)\n--\n\n"
@@ -234,5 +321,6 @@ int import_entrance_parts(void) {
     unanswered_name = PyUnicode_InternFromString("_unanswered");
     differentiate_name = PyUnicode_InternFromString("_differentiate");
     out_name = PyUnicode_InternFromString("out");
-    return finish_name && derived_name && unanswered_name && differentiate_name && out_name ? 0 : -1;
+    code_name = PyUnicode_InternFromString("__code__");
+    return code_name && finish_name && derived_name && unanswered_name && differentiate_name && out_name ? 0 : -1;
 }

@@ -486,20 +486,30 @@ static PyObject *gate_answer(PyObject *self, PyObject *const *given, Py_ssize_t 
     return ask_gate(self, given_tuple(given[0]), given[1] == Py_True, count == 3 ? given[2] : NULL);
 }
 
+/* Compute calls by cached ones, as far as these answer them: the last value, None or, at an error, NULL. Captured
+ * state is compared once: nothing changes it meanwhile, but for other threads, before or after which all is. */
+static PyObject *run_calls(Gate *g, PyObject *const *given, Mean *mean) {
+    int others = recorder != NULL || internal_runs > 0 || nested_runs > 0 || g->path == Py_None;
+    mean->samples = given[1];
+    return others ? Py_NewRef(Py_None) : cached_answer(g, (Given){NULL, given, 1}, 1, NULL, mean);
+}
+
+static void release_mean(Mean *mean) {
+    Py_CLEAR(mean->values);
+    Py_CLEAR(mean->gradient);
+    Py_CLEAR(mean->plan);
+    Py_CLEAR(mean->finish);
+}
+
 /* mean(params, samples): the mean over a list of samples, each a tuple of further arguments, and its gradient,
  * where cached calls answer all of them. If they answer only the first ones: what these add to the mean, their
- * gradient as a bytearray, and how many they are. None where they answer none, or `answer` would not. Captured
- * state is compared once: nothing changes it meanwhile, but for other threads, before or after which all is. */
+ * gradient as a bytearray, and how many they are. None where they answer none, or `answer` would not. */
 static PyObject *gate_mean(PyObject *self, PyObject *const *given, Py_ssize_t count) {
-    Gate *g = (Gate *)self;
     if (count != 2 || !PyList_CheckExact(given[1])) {
         return PyErr_Format(PyExc_TypeError, "a Gate takes the mean over a list of samples");
     }
-    if (recorder != NULL || internal_runs > 0 || nested_runs > 0 || g->path == Py_None) {
-        return Py_NewRef(Py_None);
-    }
-    Mean mean = {.count = (double)PyList_Size(given[1]), .samples = given[1]};
-    PyObject *last = cached_answer(g, (Given){NULL, given, 1}, 1, NULL, &mean), *answer = NULL;
+    Mean mean = {.count = (double)PyList_Size(given[1])};
+    PyObject *last = run_calls((Gate *)self, given, &mean), *answer = NULL;
     if (last != NULL && mean.done == 0) {
         answer = Py_NewRef(Py_None);
     } else if (last != NULL && mean.done < PyList_Size(given[1])) {
@@ -513,9 +523,27 @@ static PyObject *gate_mean(PyObject *self, PyObject *const *given, Py_ssize_t co
         }
     }
     Py_XDECREF(last);
-    Py_XDECREF(mean.gradient);
-    Py_XDECREF(mean.plan);
-    Py_XDECREF(mean.finish);
+    release_mean(&mean);
+    return answer;
+}
+
+/* rows(params, samples): the values of calls as `mean` takes them, and a gradient for each, as two bytearrays of
+ * doubles; None where cached calls do not answer all of them with a number and a gradient in its own containers. */
+static PyObject *gate_rows(PyObject *self, PyObject *const *given, Py_ssize_t count) {
+    if (count != 2 || !PyList_CheckExact(given[1]) || PyList_Size(given[1]) == 0) {
+        return PyErr_Format(PyExc_TypeError, "a Gate gives rows for a list of samples");
+    }
+    Mean mean = {.count = 1.0, .rows = PyList_Size(given[1])};
+    if (new_array(&mean.values, mean.rows, sizeof(double)) == NULL) {
+        return NULL;
+    }
+    PyObject *last = run_calls((Gate *)self, given, &mean), *answer = NULL;
+    if (last != NULL) {
+        int all = mean.done == mean.rows && last != Py_None && mean.finish == Py_None;
+        answer = all ? PyTuple_Pack(2, mean.values, mean.gradient) : Py_NewRef(Py_None);
+    }
+    Py_XDECREF(last);
+    release_mean(&mean);
     return answer;
 }
 
@@ -659,6 +687,7 @@ int import_gate_parts(void) {
 
 static PyMethodDef gate_methods[] = {{"answer", (PyCFunction)(void (*)(void))gate_answer, METH_FASTCALL, NULL},
                                      {"mean", (PyCFunction)(void (*)(void))gate_mean, METH_FASTCALL, NULL},
+                                     {"rows", (PyCFunction)(void (*)(void))gate_rows, METH_FASTCALL, NULL},
                                      {"rest", gate_rest, METH_NOARGS, NULL},
                                      {"take_rested", gate_take_rested, METH_NOARGS, NULL},
                                      {NULL, NULL, 0, NULL}};

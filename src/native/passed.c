@@ -194,10 +194,26 @@ static int look_at_data(Look *w, PyObject *array, const Py_buffer *view) {
     return answer;
 }
 
+/* What kind of numbers an array holds, and its shape. */
+static int put_shape(Look *w, PyObject *array) {
+    Py_buffer view;
+    int answer = open_array(array, &view);
+    if (answer <= 0) {
+        return answer;
+    }
+    answer = put_words(w, view.format[0], view.ndim);
+    for (int j = 0; j < view.ndim && answer > 0; j++) {
+        answer = put_word(w, view.shape[j]);
+    }
+    PyBuffer_Release(&view);
+    return answer;
+}
+
 static int look_at_array(Look *w, PyObject *array) {
     w->held++;
     if (w->is_first) { /* a Plan checks its type and shape when it reads it */
-        return put_array(w, array) < 0 ? -1 : put_word(w, ARRAY_WORD);
+        int answer = put_array(w, array) < 0 ? -1 : put_word(w, ARRAY_WORD);
+        return answer > 0 && w->shapes ? put_shape(w, array) : answer;
     }
     Py_buffer view;
     int answer = open_array(array, &view);
@@ -520,7 +536,7 @@ static PyObject *passed(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     if (made == NULL) {
         return NULL;
     }
-    Look w = {.array_type = (PyTypeObject *)given[1], .number_type = (PyTypeObject *)given[2]};
+    Look w = {.array_type = (PyTypeObject *)given[1], .number_type = (PyTypeObject *)given[2], .shapes = 1};
     w.opened = given[4];
     w.to = (Passed *)made;
     begin(&w.words);

@@ -438,22 +438,30 @@ static void add_gradient(const Plan *p, double *restrict to, double count, int i
     }
 }
 
-/* Add a value and its gradient to a mean; -1: an error. */
+/* Add a value and its gradient to a mean, or put them into the row of this call; -1: an error. */
 static int add_to_mean(const Plan *p, Mean *mean, double number) {
     int is_new = mean->gradient == NULL;
-    if (is_new && new_array(&mean->gradient, p->size, sizeof(double)) == NULL) {
+    Py_ssize_t rows = mean->rows > 0 ? mean->rows : 1;
+    if (is_new && new_array(&mean->gradient, p->size * rows, sizeof(double)) == NULL) {
         return -1;
     }
-    add_gradient(p, (double *)(void *)PyByteArray_AsString(mean->gradient), mean->count, is_new);
+    double *gradient = (double *)(void *)PyByteArray_AsString(mean->gradient);
+    if (mean->rows > 0) {
+        ((double *)(void *)PyByteArray_AsString(mean->values))[mean->done] = number;
+        copy_gradient(p, gradient + mean->done * p->size);
+        return 0;
+    }
+    add_gradient(p, gradient, mean->count, is_new);
     mean->value += number / mean->count;
     return 0;
 }
 
-/* Whether what a Plan gives can be added to a mean. */
+/* Whether what a Plan gives can be added to a mean; a row has no place for what is returned beside the value. */
 static int fits_mean(const Plan *p, const Mean *mean) {
     int has_gradient = p->template != Py_None && p->outputs.size == 0;
-    return has_gradient && (mean->gradient == NULL ||
-                            PyByteArray_Size(mean->gradient) == p->size * (Py_ssize_t)sizeof(double));
+    int has_room = mean->rows == 0 || (p->extras == Py_None && mean->done < mean->rows);
+    Py_ssize_t size = p->size * (mean->rows > 0 ? mean->rows : 1) * (Py_ssize_t)sizeof(double);
+    return has_gradient && has_room && (mean->gradient == NULL || PyByteArray_Size(mean->gradient) == size);
 }
 
 /* Let the gathers of machine code, or the operands of a tape, be what a Decider selected; -1: an error. */

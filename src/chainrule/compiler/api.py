@@ -18,6 +18,7 @@ from chainrule.compiler.runtime import calls, report
 from chainrule.compiler.runtime.bound import BoundCall
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.entrances import Entrance
+from chainrule.compiler.runtime.keywords import in_places, named
 from chainrule.compiler.runtime.notices import FallbackError, FallbackWarning
 from chainrule.compiler.runtime.pipeline import Options
 from chainrule.compiler.runtime.results import fill
@@ -55,6 +56,7 @@ class CompiledFunction(Entrance):
         #: which path answers a call; for tests and tools, not part of the public interface
         self.dispatch = Dispatch(function, options)
         self._gate = self.dispatch.gate
+        self._named = named(function)
         self.dispatch.may_keep = options.dtype == "float64"  # others do not hold all integers
         self._bound: dict[int, tuple[Callable[[], Any], CompiledFunction]] = {}
         self._derivatives: dict[Transform, CompiledDerivative] = {}
@@ -99,6 +101,7 @@ class CompiledFunction(Entrance):
 
     def _unanswered(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """The function's value: a Value where Values are involved, else floats."""
+        arguments, keywords = in_places(self.dispatch.function, arguments, keywords)
         return calls.unanswered_value(self.dispatch, arguments, keywords)
 
     def _differentiate(
@@ -108,6 +111,7 @@ class CompiledFunction(Entrance):
         if answer is not None:
             number, gradient = answer
             return number, fill(out, gradient)
+        arguments, keywords = in_places(self.dispatch.function, arguments, keywords)
         return calls.unanswered_value_and_grad(self.dispatch, arguments, keywords, out)
 
     def bound(self, /, *arguments: Any) -> BoundCall:

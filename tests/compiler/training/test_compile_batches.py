@@ -30,6 +30,7 @@ from test_compile_lifted import (
 import chainrule
 from chainrule import exp, log, maximum, sqrt, tanh, vsum, where
 from chainrule.compiler.capture.arguments import flatten_call
+from chainrule.compiler.mapping import costs
 from chainrule.compiler.runtime.machine import Kernel
 from chainrule.compiler.runtime.tape import Interpreter
 from chainrule.compiler.training import batches, step_code
@@ -43,7 +44,8 @@ def few_go_together(monkeypatch):
     """A batch may be small for its lengths: it runs as a large one would."""
     monkeypatch.setattr(batches, "ALIKE", 0)
     monkeypatch.setattr(batches, "FEWEST", 2)
-    monkeypatch.setattr(batches, "LANES", 0)
+    monkeypatch.setattr(costs, "PREPARE", 0.0)
+    monkeypatch.setattr(batches, "PACKING", 0.0)
 
 
 # --- side by side ---------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from test_compile_lifted import VOCAB, flat, gpt_params, microgpt, normal
 
 import chainrule
 from chainrule import dot, exp, log, tanh, vsum
+from chainrule.compiler.mapping import costs
 from chainrule.compiler.training import batches, lanes
 from chainrule.compiler.training.mixed import Mixed
 from chainrule.optim import SGD, Adam
@@ -26,16 +27,17 @@ def arranged(monkeypatch):
 
     Lanes count as cheap, so that programs whose own loops fill vectors go into them too.
     """
-    counted = lanes._counted
+    counted = costs._counted
 
     def cheap(machine, fit):
         alone, together = counted(machine, fit)
         return alone, together / 12
 
-    monkeypatch.setattr(lanes, "_counted", cheap)
+    monkeypatch.setattr(costs, "_counted", cheap)
     monkeypatch.setattr(batches, "ALIKE", 0)  # few samples of each length go together too
     monkeypatch.setattr(batches, "FEWEST", 2)
-    monkeypatch.setattr(batches, "LANES", 0)
+    monkeypatch.setattr(costs, "PREPARE", 0.0)
+    monkeypatch.setattr(batches, "PACKING", 0.0)
     seen: list[tuple[int, bool]] = []
     original = lanes.Arrangement.__init__
 

@@ -1,6 +1,7 @@
 """Training in several threads: the same bits as in one."""
 
 import threading
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ from test_compile_lifted import flat, normal
 
 import chainrule
 from chainrule import log, sqrt, tanh
+from chainrule.compiler.mapping import costs
 from chainrule.compiler.training import machine_loop, step_code
+from chainrule.compiler.training.lanes import _dealt
 from chainrule.compiler.training.machine_loop import Pace
 from chainrule.optim import Adam
 
@@ -143,3 +146,54 @@ def test_threads_are_used_again_when_cores_are_free_again():
         pace.note(chosen[-1], 1.0 if chosen[-1] == 1 else 2.0 if busy else 0.6)
     assert chosen[6:30].count(1) >= 22
     assert chosen[70:].count(2) >= 28
+
+
+@pytest.mark.parametrize("groups", [1, 3, 4, 8, 16, 30, 64])
+@pytest.mark.parametrize("parts", [1, 2, 4, 8])
+def test_every_thread_has_long_groups_and_short_ones(groups, parts):
+    """Groups come longest first; a thread takes every second part, or every fourth."""
+    order = _dealt(groups, parts)
+    assert sorted(order.tolist()) == list(range(groups))
+    count = min(groups, parts)
+    bounds = [groups * part // count for part in range(count + 1)]
+    work = [sum(groups - order[a:b]) for a, b in pairwise(bounds)]
+    for threads in (2, 4):
+        if groups % count == 0 and count % (2 * threads) == 0:
+            shares = [sum(work[thread::threads]) for thread in range(threads)]
+            assert max(shares) == min(shares)
+        elif groups >= 4 * threads and count >= threads:
+            shares = [sum(work[thread::threads]) for thread in range(threads)]
+            assert max(shares) < 1.2 * min(shares)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("lengths", ["equal", "mixed"])
+def test_threads_fill_lanes_with_tokens_to_the_same_bits(dtype, lengths, threaded, monkeypatch):
+    """Each fills those of its groups: numbers, addresses of rows, factors of what is shorter."""
+    monkeypatch.setattr(costs, "LANE", 0.0)
+    monkeypatch.setattr(costs, "BY_LANE", 0.0)
+
+    def read(p, tokens):
+        total = 0.0
+        for token in tokens:
+            row = p["w"][token]
+            total = total + tanh(sum(a * b for a, b in zip(row, p["v"], strict=True))) ** 2
+        return total * (1.0 / len(tokens))
+
+    params = {"w": normal(1, 5, 9), "v": normal(2, 9)}
+    chance = np.random.default_rng(3)
+    sizes = chance.integers(2, 7, 128) if lengths == "mixed" else np.full(128, 4)
+    samples = [(chance.integers(0, 5, n).tolist(),) for n in sizes]
+    found = []
+    for threads in (1, 2, 3, 4):
+        mine = copied(params)
+        fast = chainrule.compile(read, dtype=dtype, lift=True)
+        trainer = fast.trainer(mine, samples, Adam(mine, lr=0.01), batch=64, threads=threads)
+        found.append((trainer.advance(6).tobytes(), flat(mine).tobytes()))
+        assert trainer._native._made[0].lanes > 1
+    assert found == found[:1] * 4
+    assert max(threaded) > 1
+    hand = copied(params)
+    losses = by_hand(read, hand, samples, Adam(hand, lr=0.01), 6, 64)
+    tolerance = 1e-9 if dtype == "float64" else 1e-4
+    np.testing.assert_allclose(np.frombuffer(found[0][0]), losses, rtol=tolerance)

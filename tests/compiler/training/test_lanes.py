@@ -9,8 +9,8 @@ import chainrule
 from chainrule import exp, log, tanh
 from chainrule.compiler.codegen import jit
 from chainrule.compiler.lift.canonical import NotLiftable
+from chainrule.compiler.mapping import costs
 from chainrule.compiler.runtime import machine
-from chainrule.compiler.training import lanes
 from chainrule.compiler.training.lanes import Arrangement, _alike, _sorted
 from chainrule.compiler.training.packing import PackedSamples
 
@@ -25,7 +25,7 @@ def network(p, x, y):
 @pytest.fixture
 def free_lanes(monkeypatch):
     """Lanes are filled whatever they take."""
-    monkeypatch.setattr(lanes, "LANE", 0.0)
+    monkeypatch.setattr(costs, "LANE", 0.0)
 
 
 def problem():
@@ -126,10 +126,11 @@ def test_a_loop_in_time_of_few_numbers_fills_lanes(monkeypatch):
 
 
 @pytest.mark.parametrize("way", [_alike, _sorted])
-@pytest.mark.parametrize("batch", [1, 3, 4, 5, 8, 11])
-def test_lanes_that_are_left_over_repeat_the_samples_of_their_group_in_turn(way, batch):
+@pytest.mark.parametrize("batch", [1, 3, 4, 5, 8, 11, 33])
+@pytest.mark.parametrize("parts", [1, 4])
+def test_lanes_that_are_left_over_repeat_the_samples_of_their_group_in_turn(way, batch, parts):
     """Gradients of a sample that is in every lane would wait for each other."""
-    made = way(np.zeros(2 * batch, np.int64), batch, 4)
+    made = way(np.zeros(2 * batch, np.int64), batch, 4, parts)
     assert sorted(made.members[made.counted].tolist()) == list(range(2 * batch))
     for row, counted in zip(made.members, made.counted, strict=True):
         here = row[counted].tolist()

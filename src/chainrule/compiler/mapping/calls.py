@@ -15,6 +15,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import holds_values, like_first
 from chainrule.compiler.capture.tracing import is_internal
+from chainrule.compiler.mapping.alone import Few
 from chainrule.compiler.mapping.blocks import thread_count
 from chainrule.compiler.mapping.prepared import Asked, answer, prepare
 from chainrule.compiler.mapping.results import Places, Results
@@ -44,16 +45,23 @@ def map_calls(
     _refuse_nesting()
     axes = _axes(in_axes, len(arguments))
     asked = Asked.of(arguments, axes, reduce is None, differentiate)
-    found = None if asked is None else answer(dispatch, asked, count)
-    if found is not None:
-        results, prepared = found
-        return _finished(results, prepared.first, arguments[0], reduce)
+    few = None if asked is None else Few.of(dispatch, asked)
+    if asked is not None and few is not None:
+        answered = few.answer(dispatch, asked, reduce is None)
+        if answered is not None:
+            return _finished(answered, few.first, arguments[0], reduce)
+    elif asked is not None:
+        found = answer(dispatch, asked, count)
+        if found is not None:
+            results, prepared = found
+            return _finished(results, prepared.first, arguments[0], reduce)
     _refuse_values(arguments)
     stacks = Stacks(arguments, axes)
     rounds = Rounds(dispatch, stacks, differentiate, reduce is None, count)
     rounds.refuse_other_trees()
-    results = rounds.run()
-    if asked is not None:
+    alone = None if few is None else few.calls(rounds)
+    results = rounds.run() if alone is None else alone
+    if asked is not None and alone is None:
         prepare(dispatch, asked, rounds)
     return _finished(results, rounds.call.structure[0][0], stacks.arguments(0)[0], reduce)
 

@@ -37,6 +37,7 @@ class Asked:
     key: Any  # equal for maps that may be prepared alike
     shared: tuple[Any, ...]  # the arguments that all samples share
     stacked: tuple[Any, ...]  # the arrays that hold the samples
+    has_parameters: bool  # a gradient is wanted by the first argument, the only one that is shared
 
     @classmethod
     def of(
@@ -61,7 +62,7 @@ class Asked:
         if passed is None or passed.ids:
             return None
         key = (passed.signature, tuple(shapes), tuple(axes), rows, differentiate)
-        return cls(key, tuple(shared), tuple(stacked))
+        return cls(key, tuple(shared), tuple(stacked), is_first and len(shared) == 1)
 
     def numbers(self, count: int) -> Floats | None:
         """The numbers that all samples share; None where they are not so many floats."""

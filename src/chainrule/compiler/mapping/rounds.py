@@ -89,6 +89,10 @@ class Rounds:
         """Compute all samples."""
         return self._run(range(self._samples.count))
 
+    def run_alone(self) -> Results:
+        """Compute each sample as a call of its own."""
+        return self._in_order(0, self.results)
+
     def _run(self, left: Rows) -> Results:
         while len(left):
             if self.layout is not None and self._skipped >= self._pause:

@@ -40,6 +40,8 @@ class SlowDerivedEntrance:
 class SlowEntrance(SlowDerivedEntrance):
     """A function's calls, likewise."""
 
+    _named: Any  # see ``keywords.named``
+
     def value_and_grad(self, /, *arguments: Any, out: Any = None, **keywords: Any) -> Any:
         """The value and its gradient by the first argument, in that argument's structure.
 

@@ -352,6 +352,10 @@ class ClosedGate:
     def mean(self, params: Any, samples: list[Any]) -> Any:
         """None: each sample is a call."""
 
+    def rows(self, params: Any, samples: list[Any]) -> tuple[bytearray, bytearray] | None:
+        """The same."""
+        return None
+
     def rest(self) -> bool:
         """Whether a call is to run eagerly at once: the slow path says so."""
         return False

@@ -18,6 +18,7 @@ from chainrule.compiler.capture.arguments import Call, flatten_call, like_first
 from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.mapping.blocks import thread_count
 from chainrule.compiler.mapping.calls import reduced
+from chainrule.compiler.mapping.costs import most_alone, saved
 from chainrule.compiler.mapping.prepared import MOST
 from chainrule.compiler.mapping.rounds import Rounds
 from chainrule.compiler.mapping.stacks import Batch
@@ -34,9 +35,8 @@ Floats = npt.NDArray[Any]
 DOUBLE = np.dtype(np.float64)
 
 FEWEST = 16  # samples for which it pays to pack them
-#: numbers, computed one by one, for which lanes are worth being prepared; a call counts as some too
-LANES, CALL = 1 << 22, 1 << 15
-TAPE = 24  # numbers that machine code computes while a tape does one instruction
+#: what packing a sample takes that is not lists of integers, as ``mapping.costs`` counts
+PACKING = 120_000.0
 ALIKE = 8  # samples for which it pays to look for the code of a length that was not met
 
 
@@ -56,7 +56,7 @@ def batch_value_and_grad(
     if is_few:
         answer = dispatch.gate.mean(params, samples)
         if answer is not None and len(answer) == 2:
-            return answer if out is None else (answer[0], fill(out, answer[1]))
+            return answer[0], fill(out, answer[1])
     for sample in samples:
         if not isinstance(sample, tuple):
             raise TypeError(
@@ -70,6 +70,10 @@ def batch_value_and_grad(
         found = _with_cached(dispatch, params, _batched(dispatch, params, samples), count)
         if found is not None and not all(may_be_overtaken(dispatch, params, x) for x in found[2]):
             found = None
+    if found is None and not is_few and kernels is not None:
+        answer = dispatch.gate.mean(params, samples)
+        if answer is not None and len(answer) == 2:
+            return answer[0], fill(out, answer[1])
     if found is None:
         found = (0.0, None, samples) if answer is None else _begun(params, samples, *answer)
     mean, grads, left = found
@@ -88,12 +92,8 @@ def _most_alone(dispatch: Dispatch) -> int:
     """How many samples are sooner done one by one than lanes are prepared for them."""
     if kernels is None:  # nothing adds them up
         return 0
-    variant, work = dispatch.gate.answered, dispatch.lane_work
-    if variant is not None:
-        binding = variant.binding
-        work = TAPE * len(variant.recording) if binding is None else binding.machine.work
-    # What a sample is like is seen when some have been computed.
-    return FEWEST - 1 if work is None else LANES // (CALL + work)
+    found = most_alone(dispatch)  # what a sample is like is seen when some have been computed
+    return FEWEST - 1 if found is None else found
 
 
 def _begun(
@@ -238,6 +238,9 @@ def _sums(
         keeps = unmet is not None and arrays_in(params) is not None
         means.seen = means.seen + len(samples) if keeps else len(samples)
         if unmet is None:
+            each = saved(dispatch)
+            if (0.0 if each is None else each) < PACKING:
+                return None
             whole = flatten_call((params, *samples[0]), {}, differentiate=True)
             if whole.refused is not None or whole.values:
                 return None

@@ -8,18 +8,16 @@ one length at a time, or of any length, whichever is the least work.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.compiler.codegen.walks import Walk
-from chainrule.compiler.lift.alignment import ITERATIONS
 from chainrule.compiler.lift.canonical import NotLiftable
-from chainrule.compiler.lift.graph import EXTREME, GATHER
-from chainrule.compiler.lift.program import Addresses, Instruction, Program
+from chainrule.compiler.lift.program import Addresses, Program
+from chainrule.compiler.mapping.costs import costs
 from chainrule.compiler.runtime.machine import Fit, Kernel, MachineCode
 from chainrule.compiler.training.mixed import Mixed
 from chainrule.compiler.training.packing import PackedSamples
@@ -28,22 +26,9 @@ from chainrule.trees import Floats
 
 FEWEST = 4  # samples in a step for which it is worth filling lanes
 
-# How many times as long something takes as one operation on a vector of one sample, which lies in
-# the cache nearby; fitted to measured steps of recurrent networks, perceptrons and transformers.
-LANES = 1.2  # an operation on a vector of samples: they have more memory
-FAR, NEAR = 1.1, 3 << 18  # times all that, where numbers and adjoints fill more than so many bytes
-ELEMENTARY = 12.0  # an elementary function, where others like it run meanwhile
-WAITING = 29.0  # and of one sample: few run at a time, and each step waits for the one before
-TURN, TURN_LANES = 10.0, 22.0  # what a walk waits for in each turn of a loop in time
-ONCE, ONCE_LANES = 3.5, 3.2  # a product whose gradient goes to memory, not to a register
-BY_LANE = 4.8  # a number that every lane has at another place
-SAMPLE, LANE = 100.0, 60.0  # what every sample takes besides, and every lane, even an empty one
-#: operations of the op table that take no longer than one on vectors
-QUICK = {"add", "mul", "detach", "where", "abs", "relu", "leaky_relu", "maximum", "minimum", "clip"}
-QUICK |= {"less", "less_equal", "equal"}
-
-#: from the fits of samples, in order, how many make a step, and the lanes, to groups
-Way = Callable[[Addresses, int, int], "Grouping"]
+#: from the fits of samples, in order, how many make a step, the lanes, and the parts of a step that
+#: threads share, to groups
+Way = Callable[[Addresses, int, int, int], "Grouping"]
 
 
 @dataclass(frozen=True)
@@ -67,15 +52,22 @@ class Arrangement:
     """
 
     def __init__(
-        self, samples: PackedSamples, chosen: Addresses, batch: int, alone: bool = True
+        self,
+        samples: PackedSamples,
+        chosen: Addresses,
+        batch: int,
+        alone: bool = True,
+        parts: int = 1,
     ) -> None:
         """``chosen``: samples that have been looked at, in order, so many a step.
 
         ``alone``: all samples of these steps are among them; if not, they go one by one.
+        ``parts``: of a step, between threads.
         """
         assert samples.machine is not None
         machine, fits, fit_of = samples.machine, samples.fits, samples.fit_of
         self._samples, self.batch, self._width = samples, batch, machine.width
+        self._parts = parts
         options: list[tuple[Way, Mixed | None]] = [(_one_by_one, None)]
         if batch >= FEWEST and alone:
             options.append((_alike, None))
@@ -83,11 +75,11 @@ class Arrangement:
             if mixed is not None:
                 options.append((_sorted, mixed))
         if len(options) > 1:
-            costs = np.array([_costs(machine, fit) for fit in fits])[fit_of[chosen]]
+            each = np.array([costs(machine, fit) for fit in fits])[fit_of[chosen]]
 
             def work(option: tuple[Way, Mixed | None]) -> float:
                 way, mixed = option
-                mine = costs[:, 0] if way is _one_by_one else costs[:, 1]
+                mine = each[:, 0] if way is _one_by_one else each[:, 1]
                 return self._grouped(way, mixed, chosen).work(mine)
 
             options.sort(key=work)
@@ -127,7 +119,7 @@ class Arrangement:
         here = self._samples.fit_of[chosen]
         if mixed is not None:  # by their lengths
             here = np.array([mixed.fits.index(fit) for fit in self._samples.fits])[here]
-        return way(here, self.batch, self._width)
+        return way(here, self.batch, self._width, self._parts)
 
     def _constants(self) -> npt.NDArray[Any]:
         if self._mixed is not None:
@@ -144,8 +136,12 @@ class Arrangement:
 
     @functools.cached_property
     def moves(self) -> Addresses | None:
-        """Where the code has each address of the program, if that is elsewhere."""
-        return self._mixed.to if self._mixed is not None else None
+        """Where the code has each address of the program; None where gathers read it there."""
+        if self._mixed is None:
+            return None
+        found = (i.candidates for i in self.machine.program.instructions)
+        every = [c for c in found if c is not None]
+        return self._mixed.to if any((self._mixed.to[c] != c).any() for c in every) else None
 
     @functools.cached_property
     def extra(self) -> npt.NDArray[Any] | None:
@@ -158,13 +154,17 @@ class Arrangement:
 
 @dataclass(frozen=True)
 class Rows:
-    """What groups of samples that run on one code read: rows, and which of them is a group's."""
+    """What groups of samples that run on one code read: tables, and which rows of them are lanes'.
 
-    gathers: Addresses
-    own: npt.NDArray[Any]
-    seeds: npt.NDArray[Any]
-    of_group: Addresses
-    stretches: Stretches | None = None  # what the rows of ``gathers`` are the beginnings of
+    The loop of ``step_code`` takes from these what the arenas of a group are filled with.
+    """
+
+    own: npt.NDArray[Any]  # numbers, a row for each sample
+    gathers: Addresses  # likewise, the beginnings of stretches of addresses
+    members: Addresses  # which of these rows, [group, lane]
+    fits: Addresses | None  # and which rows of the ``extra`` of their arrangement
+    seeds: npt.NDArray[Any]  # [group, lane]
+    stretches: Stretches
 
 
 class Groups:
@@ -181,18 +181,26 @@ class Groups:
         self.fits = np.ascontiguousarray(samples.fit_of[self.members[:, 0]])
 
     def rows(self, keys: Floats | None) -> Rows:
-        """What the groups read; samples that go one by one, as they are, are read where they are.
+        """What the groups read, where it is, but for random numbers.
 
-        ``keys``: of random numbers, a row for each sample, in order.
+        ``keys``: of these, a row for each sample, in order.
         """
-        samples, batch = self._samples, self._made.batch
-        if self._made.lanes == 1 and keys is None:
-            seeds = self._made.equal_seeds(len(samples.own))
-            rows = samples.row_of[self.members[:, 0]]
-            stretches = None if samples.stretches.are_single else samples.stretches
-            return Rows(samples.gathered, samples.own, seeds, rows, stretches)
-        seeds = (self.counted / batch).astype(samples.own.dtype)
-        return Rows(self.gathers(), self.own(keys), seeds, np.arange(len(self.members)))
+        samples, made = self._samples, self._made
+        own, gathers = samples.own, samples.gathered
+        members = np.ascontiguousarray(samples.row_of[self.members])
+        seeds = made.equal_seeds(len(members))
+        if made.lanes > 1:
+            seeds = np.ascontiguousarray(self.counted / made.batch, own.dtype)
+        fits = None
+        if made.extra is not None:
+            fits = np.ascontiguousarray(samples.fit_of[self.members])
+        if keys is not None:
+            places, chosen = self._places.ravel(), self.members.ravel()
+            own, gathers = own[members.ravel()], gathers[members.ravel()]
+            columns = samples.key_columns()[samples.fit_of[chosen]]
+            np.put_along_axis(own, columns, keys[places].astype(own.dtype), axis=1)
+            members = np.arange(members.size).reshape(members.shape)
+        return Rows(own, gathers, members, fits, seeds, samples.stretches)
 
     def gathers(self) -> Addresses:
         """What gathers select, [group, lane, gather]."""
@@ -200,99 +208,13 @@ class Groups:
         made = samples.stretches.expanded(samples.gathered[samples.row_of[self.members]])
         return made if moves is None else moves[made]
 
-    def own(self, keys: Floats | None = None) -> npt.NDArray[Any]:
-        """The numbers that samples have of their own, [group, number, lane].
-
-        ``keys``: of random numbers, a row for each sample, in order.
-        """
-        rows = self._samples.own[self._samples.row_of[self.members]]
-        if keys is not None:
-            columns = self._samples.key_columns()[self._samples.fit_of[self.members]]
-            np.put_along_axis(rows, columns, keys[self._places].astype(rows.dtype), axis=2)
-        made = rows.transpose(0, 2, 1)
+    def own(self) -> npt.NDArray[Any]:
+        """The numbers that samples have of their own, [group, number, lane]."""
+        made = self._samples.own[self._samples.row_of[self.members]].transpose(0, 2, 1)
         if self._made.extra is not None:
             more = self._made.extra[self._samples.fit_of[self.members]].transpose(0, 2, 1)
             made = np.concatenate([made, more], axis=1)
         return np.ascontiguousarray(made)
-
-
-def _costs(machine: MachineCode, fit: Fit) -> tuple[float, float]:
-    """How much there is to do for a sample by itself, and for a vector of samples like it.
-
-    By itself its vectors lie along its own loops, if these are long enough, in a loop in time too:
-    its turns come one after the other, but what a turn does is as wide as anything else. A vector
-    of samples takes the same time however many of its lanes are empty.
-    """
-    if fit.costs is None:
-        fit.costs = _counted(machine, fit)
-    return fit.costs
-
-
-def _counted(machine: MachineCode, fit: Fit) -> tuple[float, float]:
-    if machine.program.steps is not None:
-        return 1.0, float(machine.width)  # its commands are no walks: they are not counted
-    alone = SAMPLE
-    together = machine.width * (LANE + BY_LANE * len(fit.private))
-    for walk, points in _walked(machine, fit):
-        instruction, vectors = machine.program.instructions[walk.instruction], float(points)
-        loops = [*walk.space.middle, *walk.space.loops]
-        longest = max([x.count for x in loops if set(map(abs, x.strides)) & {1}], default=1)
-        if instruction.kind != EXTREME:  # its gradient goes to one term after the other
-            vectors *= _vectors(longest, machine.width) / longest
-        if instruction.loop is not None:
-            turns = _turns(machine, fit, instruction.loop)
-            alone += TURN * turns
-            together += TURN_LANES * turns
-        if instruction.kind in (GATHER, EXTREME):
-            alone += vectors
-            together += points * machine.width * BY_LANE
-        elif walk.what == "out" and _is_elementary(instruction):
-            alone += vectors * WAITING
-            together += points * ELEMENTARY
-        else:
-            once = walk.what == "products" and any(walk.shared) and points <= _used(walk, points)
-            alone += vectors * (ONCE if once else 1.0)
-            together += points * (ONCE_LANES if once else LANES)
-    own = np.count_nonzero(fit.active[machine.program.shared :])
-    held = 2 * own * machine.width * np.dtype(machine.dtype).itemsize
-    return alone, together * (FAR if held > NEAR else 1.0)
-
-
-def _walked(machine: MachineCode, fit: Fit) -> Iterator[tuple[Walk, int]]:
-    """Each walk that there is something to do for, once, and how many points a sample has there."""
-    seen: set[tuple[int, str]] = set()
-    for walk in machine.code.machine.walks:
-        key = walk.instruction, walk.what
-        if walk.what in ("guards", ITERATIONS) or key in seen:
-            continue
-        points = fit.points[key][0]
-        if walk.chosen is None or walk.steps or walk.core:
-            seen.add(key)
-        else:
-            points = int(np.searchsorted(walk.chosen, points))
-        yield walk, points
-
-
-def _vectors(count: int, width: int) -> int:
-    """How many vectors so many neighbours are: whole ones, and narrower ones for what is left."""
-    return count // width + (count % width).bit_count()
-
-
-def _turns(machine: MachineCode, fit: Fit, number: int) -> int:
-    loop = machine.program.loops[number]
-    points = fit.points.get((loop.first, ITERATIONS))
-    return loop.count if points is None else points[0]
-
-
-def _is_elementary(instruction: Instruction) -> bool:
-    """Whether it is more than one or two operations of the processor."""
-    return instruction.rule is not None and instruction.rule.name not in QUICK
-
-
-def _used(walk: Walk, points: int) -> int:
-    """How many parameters the first points of a walk read."""
-    shared = [c[:points] for c, s in zip(walk.columns, walk.shared, strict=True) if s]
-    return max(len(np.unique(column)) for column in shared)
 
 
 def _mixed_for(machine: MachineCode, fits: list[Fit]) -> Mixed | None:
@@ -313,14 +235,16 @@ def _mixed_for(machine: MachineCode, fits: list[Fit]) -> Mixed | None:
     return _mixed_for(machine, fits)
 
 
-def _one_by_one(fit_of: Addresses, batch: int, lanes: int) -> Grouping:
+def _one_by_one(fit_of: Addresses, batch: int, lanes: int, parts: int) -> Grouping:
     members = np.arange(len(fit_of))[:, None]
     starts = np.arange(0, len(fit_of) + 1, batch)
     return Grouping(members, np.ones(members.shape, np.bool_), starts)
 
 
-def _alike(fit_of: Addresses, batch: int, lanes: int) -> Grouping:
+def _alike(fit_of: Addresses, batch: int, lanes: int, parts: int) -> Grouping:
     """In each step those of one fit together."""
+    if len(fit_of) % batch == 0 and not fit_of.any():
+        return _all_alike(len(fit_of), batch, lanes)
     places = np.arange(len(fit_of))
     kinds = places // batch * (fit_of.max() + 1) + fit_of
     order = np.argsort(kinds, kind="stable")
@@ -333,11 +257,17 @@ def _alike(fit_of: Addresses, batch: int, lanes: int) -> Grouping:
     return Grouping(members, counted, np.searchsorted(members[:, 0] // batch, steps))
 
 
-def _sorted(rank: Addresses, batch: int, lanes: int) -> Grouping:
-    """In each step the longest together, and so on."""
+@functools.lru_cache(8)
+def _all_alike(count: int, batch: int, lanes: int) -> Grouping:
+    """The same where there is one fit: as many samples in each group as there are lanes."""
+    return _sorted(np.zeros(count, np.int64), batch, lanes, 1)
+
+
+def _sorted(rank: Addresses, batch: int, lanes: int, parts: int) -> Grouping:
+    """In each step the longest together, and so on; each part has some long ones and some short."""
     steps, groups = len(rank) // batch, -(-batch // lanes)
     order = np.argsort(-rank.reshape(steps, batch), axis=1, kind="stable")
-    places = np.arange(groups * lanes)
+    places = (_dealt(groups, parts)[:, None] * lanes + np.arange(lanes)).ravel()
     last = batch - (groups - 1) * lanes  # samples in the last group
     read = places - np.maximum(places - (batch - last), 0) // last * last
     members = order[:, read] + batch * np.arange(steps)[:, None]
@@ -347,3 +277,24 @@ def _sorted(rank: Addresses, batch: int, lanes: int) -> Grouping:
         counted.reshape(-1, lanes),
         np.arange(0, steps * groups + 1, groups),
     )
+
+
+@functools.cache
+def _dealt(groups: int, parts: int) -> Addresses:
+    """Groups, of which the first have the most work, in an order in which all parts have as much.
+
+    The parts are equal stretches of these. So have all threads, of which each takes every second
+    part, or every fourth, whatever their number: the first half of the parts is dealt to as it
+    comes and the other half the other way round, and each time the other way than before.
+    """
+    parts = min(groups, parts)
+    first = [groups * part // parts for part in range(parts + 1)]
+    half = -(-parts // 2)
+    turn = [*range(half), *reversed(range(half, parts))]
+    hands: list[list[int]] = [[] for _ in range(parts)]
+    while sum(map(len, hands)) < groups:
+        for part in turn:
+            if len(hands[part]) < first[part + 1] - first[part]:
+                hands[part].append(sum(map(len, hands)))
+        turn.reverse()
+    return np.array([group for hand in hands for group in hand])

@@ -20,9 +20,9 @@ from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.training import step_code
+from chainrule.compiler.training import step_code, updates
 from chainrule.compiler.training.families import Families
-from chainrule.compiler.training.lanes import Arrangement, Groups, Rows
+from chainrule.compiler.training.lanes import Arrangement, Groups
 from chainrule.compiler.training.memory import Memory
 from chainrule.compiler.training.packing import MEMORY, READ_ONCE, PackedSamples
 from chainrule.compiler.training.samples import may_hold
@@ -32,7 +32,7 @@ from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
 MOST_RATE = 1e3  # a larger one may make something of moments that are almost 0
-WORK = 1_000_000  # numbers that a step computes, for which threads are worth waiting for
+WORK = 100_000  # numbers that a step computes, for which threads are worth waiting for
 TRIES = 3  # turns, each with one thread and with all, of which the middle one counts
 TRY_AGAIN = 16  # turns until it is seen again whether more threads, or fewer, are quicker
 
@@ -196,7 +196,8 @@ class MachineLoop:
         every = self._families.every
         alone = len(every) == 1 and bool((family == 0).all())
         self._made = [
-            Arrangement(one, chosen[family == k], self._batch, alone) for k, one in enumerate(every)
+            Arrangement(one, chosen[family == k], self._batch, alone, self._parts)
+            for k, one in enumerate(every)
         ]
 
     def _take(self, first_step: int, rates: Array) -> Floats | None:
@@ -280,7 +281,7 @@ class MachineLoop:
             mine = slice(None) if len(memory.made) == 1 else family == k
             groups.append(made.groups(chosen[mine]))
             rows.append(groups[-1].rows(keys if keys is None else keys[mine]))
-        which, row, fits, starts = _in_turn(groups, rows, family, self._batch)
+        which, row, fits, starts = _in_turn(groups, family, self._batch)
         with np.errstate(over="ignore"):  # the update that it makes infinite is reported
             rates = rates.astype(memory.dtype)
         threads = self._pace.quickest(self._most_threads(starts))
@@ -334,15 +335,15 @@ class MachineLoop:
         """What the updates read, a row for each step."""
         lr = optim.rates(self._optimiser.schedule, first_step, count)
         count = len(lr)  # fewer where the schedule raises: Python meets its error
-        optimiser, row = self._optimiser, [0.0] * step_code.RATES
-        row[step_code.CLIP] = self._steps.clip or 0.0
+        optimiser, row = self._optimiser, [0.0] * updates.RATES
+        row[updates.CLIP] = self._steps.clip or 0.0
         if isinstance(optimiser, optim.SGD):
             row[1] = optimiser.momentum
         elif isinstance(optimiser, optim.Adam):
             beta1, beta2 = optimiser.betas
             row[1], row[3], row[4], row[5] = beta1, 1 - beta1, beta2, 1 - beta2
             row[7] = optimiser.eps
-        rates = np.empty((count, step_code.RATES))
+        rates = np.empty((count, updates.RATES))
         rates[:] = row
         rates[:, 2] = 1.0 - lr * optimiser.weight_decay
         rates[:, 0] = lr
@@ -366,10 +367,10 @@ class MachineLoop:
         shows = (np.abs(rates[:, 0]) >= MOST_RATE) | (rates[:, 2] < rates[:, 1])
         if isinstance(optimiser, optim.Adam):
             least = optimiser.eps * (1 - optimiser.betas[1]) ** 0.5
-            shows |= least <= step_code.LEAST_EPS[dtype]
+            shows |= least <= updates.LEAST_EPS[dtype]
         numbers = np.finfo(dtype)
-        rates[:, step_code.LEAST] = np.where(shows, 0.0, numbers.tiny / numbers.eps)
-        rates[:, step_code.LEAST_SQUARE] = np.where(shows, 0.0, numbers.tiny)
+        rates[:, updates.LEAST] = np.where(shows, 0.0, numbers.tiny / numbers.eps)
+        rates[:, updates.LEAST_SQUARE] = np.where(shows, 0.0, numbers.tiny)
 
 
 class Pace:
@@ -400,17 +401,17 @@ class Pace:
 
 
 def _in_turn(
-    groups: Sequence[Groups], rows: Sequence[Rows], family: Addresses, batch: int
+    groups: Sequence[Groups], family: Addresses, batch: int
 ) -> tuple[Addresses, Addresses, Addresses, Addresses]:
     """Of each group in the order of the steps: its code, its row and its fit; where steps start."""
     if len(groups) == 1:
         (only,) = groups
         count = len(only.fits)
-        return np.zeros(count, np.int64), rows[0].of_group, only.fits, only.starts
+        return np.zeros(count, np.int64), np.arange(count), only.fits, only.starts
     places, fits = np.empty(len(family), np.int64), np.empty(len(family), np.int64)
-    for k, (some, here) in enumerate(zip(groups, rows, strict=True)):
+    for k, some in enumerate(groups):
         mine = np.flatnonzero(family == k)
-        places[mine], fits[mine] = here.of_group, some.fits
+        places[mine], fits[mine] = np.arange(len(mine)), some.fits
     return family, places, fits, np.arange(0, len(family) + 1, batch)
 
 
@@ -427,6 +428,6 @@ def machine_loop(
         return None
     if type(optimiser) not in (optim.SGD, optim.Adam, optim.AdamW):
         return None
-    if steps.clip is not None and not steps.clip > step_code.LEAST_CLIP[dispatch.options.dtype]:
+    if steps.clip is not None and not steps.clip > updates.LEAST_CLIP[dispatch.options.dtype]:
         return None
     return MachineLoop(dispatch, params, samples, optimiser, steps, threads)

@@ -16,7 +16,7 @@ from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.machine import beyond
-from chainrule.compiler.training import step_code
+from chainrule.compiler.training import step_code, updates
 from chainrule.compiler.training.lanes import Arrangement, Groups, Rows
 from chainrule.compiler.training.memory import Memory
 from chainrule.compiler.training.packing import PackedSamples
@@ -113,7 +113,7 @@ def _counted_once(groups: Groups, made: Arrangement) -> Rows:
     rows = groups.rows(None)
     if made.lanes == 1:
         return replace(rows, seeds=np.ones_like(rows.seeds))
-    return replace(rows, seeds=groups.counted.astype(rows.own.dtype))
+    return replace(rows, seeds=np.ascontiguousarray(groups.counted, rows.own.dtype))
 
 
 def _step(memory: Memory, groups: Groups, rows: Rows, some: Array) -> float | None:
@@ -121,15 +121,16 @@ def _step(memory: Memory, groups: Groups, rows: Rows, some: Array) -> float | No
 
     That is what a step of gradient descent without momentum leaves behind; its rate is 0.
     """
-    rates = np.zeros(step_code.RATES, memory.dtype)
+    rates = np.zeros(updates.RATES, memory.dtype)
     rates[2] = 1.0
-    which, losses = np.zeros(len(groups.fits), np.int64), np.zeros(1)
+    count = len(groups.fits)
+    which, places, losses = np.zeros(count, np.int64), np.arange(count), np.zeros(1)
     done = step_code.take(
         memory.dtype_name,
         memory.shares(1, [rows]),
         **memory.fields,
         which=step_code.words(which),
-        rows=step_code.words(rows.of_group),
+        rows=step_code.words(places),
         fits=step_code.words(groups.fits),
         starts=step_code.words(some),
         rates=step_code.words(rates),

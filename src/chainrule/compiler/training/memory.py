@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.runtime.machine import cache_aligned
-from chainrule.compiler.training import step_code
+from chainrule.compiler.training import step_code, updates
 from chainrule.compiler.training.lanes import Arrangement, Rows
-from chainrule.compiler.training.stretches import Stretches
+from chainrule.compiler.training.stretches import AHEAD
 from chainrule.trees import Array
 
 
@@ -29,7 +29,7 @@ class Memory:
         kind: str,
         clipped: bool = False,
     ) -> None:
-        """``kind``: of the update, one of ``step_code.UPDATES``."""
+        """``kind``: of the update, one of ``updates.UPDATES``."""
         self.made, dtype = list(made), made[0].code.shared.dtype
         self.dtype: np.dtype[Any] = dtype
         self.dtype_name = str(dtype)
@@ -37,13 +37,13 @@ class Memory:
         number, shared = dtype.itemsize, max(one.program.shared for one in made)
         self._replicated = size < step_code.SMALL  # each thread has parameters of its own
         self.moments: list[Array] = [
-            cache_aligned(size, dtype) for _ in range(step_code.UPDATES[kind][1])
+            cache_aligned(size, dtype) for _ in range(updates.UPDATES[kind][1])
         ]
         self._arenas: list[list[list[Array]]] = []  # of each thread, for each code
         self._words: list[list[dict[str, int]]] = []  # likewise, what the loop reads of it
         self._replicas: list[list[Array]] = []  # of each further thread: parameters, moments, sums
         part = -(-(shared * number + 128) // 64) * 64
-        update = step_code.update(kind, size, str(dtype), clipped)
+        update = updates.update(kind, size, str(dtype), clipped)
         first, second = (*self.moments, np.zeros(1))[:2]
         arrays = {
             "parameters": made[0].code.shared,
@@ -83,24 +83,15 @@ class Memory:
             if self._arenas:
                 own = [[cache_aligned(len(x), x.dtype) for x in some] for some in own]
             for one, some in zip(self.made, own, strict=True):
-                some.append(cache_aligned(len(one.program.places) + step_code.AHEAD, np.int64))
+                count = one.lanes * len(one.program.places) + AHEAD
+                some.append(cache_aligned(count, np.int64))
             self._arenas.append(own)
             names = ("shared", "own", "adjoints", "selected")
             words = [dict(zip(names, map(step_code.words, x), strict=True)) for x in own]
             self._words.append(
                 [{**code, **here} for code, here in zip(self._codes, words, strict=True)]
             )
-        read = [
-            _words_of_stretches(some.stretches)
-            | {
-                "gathers": step_code.words(some.gathers),
-                "samples": step_code.words(some.own),
-                "seeds": step_code.words(some.seeds),
-                "gather_words": some.gathers[0].size if len(some.gathers) else 0,
-                "sample_bytes": some.own.shape[1] * made.lanes * some.own.itemsize,
-            }
-            for made, some in zip(self.made, rows, strict=True)
-        ]
+        read = [_words_of_rows(some) for some in rows]
         replicated = self._replicated and threads > 1
         return [
             step_code.Share(
@@ -125,14 +116,21 @@ class Memory:
         return dict(zip(names, map(step_code.words, mine), strict=False))
 
 
-def _words_of_stretches(stretches: Stretches | None) -> dict[str, int]:
-    """What the loop reads of stretches of addresses: none where rows have every address."""
-    if stretches is None:
-        return {"run_starts": 0, "run_lengths": 0, "runs": 0}
+def _words_of_rows(rows: Rows) -> dict[str, int]:
+    """What the loop reads of samples, and how their addresses are stretched, if they are."""
+    stretches = rows.stretches
+    is_single = stretches.are_single
     return {
-        "run_starts": step_code.words(stretches.starts),
-        "run_lengths": step_code.words(stretches.lengths),
-        "runs": len(stretches.starts),
+        "samples": step_code.words(rows.own),
+        "gathers": step_code.words(rows.gathers),
+        "members": step_code.words(rows.members),
+        "member_fits": 0 if rows.fits is None else step_code.words(rows.fits),
+        "seeds": step_code.words(rows.seeds),
+        "sample_count": rows.own.shape[1],
+        "gather_words": rows.gathers.shape[1],
+        "run_starts": 0 if is_single else step_code.words(stretches.starts),
+        "run_lengths": 0 if is_single else step_code.words(stretches.lengths),
+        "runs": 0 if is_single else len(stretches.starts),
     }
 
 
@@ -145,6 +143,10 @@ def _words_of(made: Arrangement, constants: Array) -> dict[str, int]:
         "reverse": code.reverse,
         "constants": step_code.words(constants),
         "counts": step_code.words(made.counts),
+        "extra": 0 if made.extra is None else step_code.words(made.extra),
+        "extra_count": 0 if made.extra is None else made.extra.shape[1],
+        "moves": 0 if made.moves is None else step_code.words(made.moves),
+        "gather_count": len(program.places),
         "inputs": program.inputs,
         "constant_bytes": constants.shape[1] * constants.itemsize,
         "count_words": made.counts.shape[1],

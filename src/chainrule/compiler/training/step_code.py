@@ -26,7 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.codegen import jit
-from chainrule.compiler.codegen.ir import Code, Vector
+from chainrule.compiler.codegen.ir import Code
+from chainrule.compiler.training import filling
+from chainrule.compiler.training.updates import RATES
 
 #: what the loop reads, each a word: addresses first, then sizes
 FIELDS = (
@@ -40,36 +42,20 @@ FIELDS = (
 #: what it reads of each code that samples run on, in the memory of this thread
 CODE = (
     *("pack", "forward", "reverse", "shared", "own", "adjoints", "selected"),
-    *("constants", "counts", "gathers", "samples", "seeds"),  # a row for each fit, or each group
+    *("constants", "counts"),  # a row for each fit
+    *("seeds", "members", "member_fits"),  # a row for each group, a lane each
+    *("samples", "gathers"),  # a row for each of the members
+    "extra",  # numbers, a row for each of their fits
     *("run_starts", "run_lengths"),  # of the addresses that a row of gathers begins
-    *(
-        "runs",
-        "inputs",
-        "constant_bytes",
-        "count_words",
-        "gather_words",
-        "sample_bytes",
-        "lanes",
-        "root",
-    ),
+    "moves",  # where the code has each address; null: there
+    *("runs", "inputs", "constant_bytes", "count_words", "gather_words", "gather_count"),
+    *("sample_count", "extra_count", "lanes", "root"),
 )
-AHEAD = 8  # addresses that are written at a time, maybe after the last
-RATES = 11  # numbers of each step that its update reads
-CLIP, LEAST, LEAST_SQUARE = 8, 9, 10  # which are the limit of the norm, and those of moments
-#: The squares of gradients of a smaller norm would underflow: such a limit is left to Python.
-LEAST_CLIP = {"float64": 1e-100, "float32": 1e-12}
-#: a smaller ``eps`` of Adam, times the root of what a new square counts, would be changed by roots
-#: of numbers that do not have all their bits
-LEAST_EPS = {"float64": 1e-100, "float32": 1e-11}
 PARTS = 8  # at most, of the groups of a step: each is added up by itself
 SMALL = 1 << 14  # parameters of a small model, whose samples take little more than a part does
 SAMPLES = 16  # at least in a part of a step of such a model
 STATE = 16  # words: how many threads arrived; in another cache line the step to stop at, from 1
 SPINS = 2_000  # that a thread waits for others before it lets something else run
-
-
-_LANES = ", ".join(f"i64 {k}" for k in range(AHEAD))
-_NEXT = ", ".join([f"i64 {AHEAD}"] * AHEAD)
 
 
 def most_parts(parameters: int, batch: int) -> int:
@@ -160,6 +146,7 @@ end:
   ret void
 }}
 {_add_up_text(vector, size, wide)}
+{filling.text(number, size)}
 define i64 @train(ptr noalias %plan) nounwind {{
 entry:
 {load}
@@ -284,11 +271,6 @@ group:
   %constant_row = mul i64 %fit, %constant_bytes
   %constants_from = getelementptr inbounds i8, ptr %constants, i64 %constant_row
   {copy}(ptr %constants_to, ptr %constants_from, i64 %constant_bytes, i1 false)
-  %sample_row = mul i64 %row, %sample_bytes
-  %samples_from = getelementptr inbounds i8, ptr %samples, i64 %sample_row
-  {copy}(ptr %own, ptr %samples_from, i64 %sample_bytes, i1 false)
-  %gather_row = mul i64 %row, %gather_words
-  %gathers_here = getelementptr inbounds i64, ptr %gathers, i64 %gather_row
   %count_row = mul i64 %fit, %count_words
   %counts_here = getelementptr inbounds i64, ptr %counts, i64 %count_row
   %seed_row = mul i64 %row, %lane_bytes
@@ -298,7 +280,10 @@ group:
   %g_soon = select i1 %is_last, i64 %g, i64 %g_following
   %row_soon_at = getelementptr inbounds i64, ptr %rows, i64 %g_soon
   %row_soon = load i64, ptr %row_soon_at, align 8
-  %gathers_soon_row = mul i64 %row_soon, %gather_words
+  %members_soon_row = mul i64 %row_soon, %lanes
+  %member_soon_at = getelementptr inbounds i64, ptr %members, i64 %members_soon_row
+  %member_soon = load i64, ptr %member_soon_at, align 8
+  %gathers_soon_row = mul i64 %member_soon, %gather_words
   %gathers_soon = getelementptr inbounds i64, ptr %gathers, i64 %gathers_soon_row
   br label %fetch
 fetch:
@@ -309,37 +294,52 @@ fetch:
   %fetches_left = icmp ult i64 %fetched_next, %gather_words
   br i1 %fetches_left, label %fetch, label %fetches_done
 fetches_done:
-  %has_runs = icmp ne i64 %runs, 0
-  br i1 %has_runs, label %run, label %compute
-run:
-  %t = phi i64 [0, %fetches_done], [%t_next, %run_done]
-  %base_at = getelementptr inbounds i64, ptr %gathers_here, i64 %t
-  %base = load i64, ptr %base_at, align 8
-  %base_lane = insertelement <{AHEAD} x i64> poison, i64 %base, i64 0
-  %bases = shufflevector <{AHEAD} x i64> %base_lane, <{AHEAD} x i64> poison,
-                         <{AHEAD} x i32> zeroinitializer
-  %address_first = add <{AHEAD} x i64> %bases, <{_LANES}>
-  %run_start_at = getelementptr inbounds i64, ptr %run_starts, i64 %t
-  %run_start = load i64, ptr %run_start_at, align 8
-  %run_length_at = getelementptr inbounds i64, ptr %run_lengths, i64 %t
-  %run_length = load i64, ptr %run_length_at, align 8
-  %run_to = getelementptr inbounds i64, ptr %selected, i64 %run_start
-  br label %some_addresses
-some_addresses:
-  %a = phi i64 [0, %run], [%a_next, %some_addresses]
-  %addresses = phi <{AHEAD} x i64> [%address_first, %run], [%addresses_next, %some_addresses]
-  %addresses_to = getelementptr inbounds i64, ptr %run_to, i64 %a
-  store <{AHEAD} x i64> %addresses, ptr %addresses_to, align 8
-  %addresses_next = add <{AHEAD} x i64> %addresses, <{_NEXT}>
-  %a_next = add nuw nsw i64 %a, {AHEAD}
-  %addresses_left = icmp ult i64 %a_next, %run_length
-  br i1 %addresses_left, label %some_addresses, label %run_done
-run_done:
-  %t_next = add nuw nsw i64 %t, 1
-  %runs_left = icmp ult i64 %t_next, %runs
-  br i1 %runs_left, label %run, label %compute
+  %members_row = mul i64 %row, %lanes
+  %extra_to = mul i64 %sample_count, %lanes
+  %has_gathers = icmp ne i64 %gather_count, 0
+  %is_one = icmp eq i64 %lanes, 1
+  %is_single = icmp eq i64 %runs, 0
+  %stays = icmp eq ptr %moves, null
+  %as_single = and i1 %is_single, %stays
+  %as_packed = and i1 %is_one, %as_single
+  br label %fill
+fill:
+  %f = phi i64 [0, %fetches_done], [%f_next, %filled]
+  %f_place = add i64 %members_row, %f
+  %member_at = getelementptr inbounds i64, ptr %members, i64 %f_place
+  %member = load i64, ptr %member_at, align 8
+  %sample_row = mul i64 %member, %sample_count
+  %sample_from = getelementptr inbounds {number}, ptr %samples, i64 %sample_row
+  %sample_to = getelementptr inbounds {number}, ptr %own, i64 %f
+  call void @spread(ptr %sample_to, i64 %lanes, ptr %sample_from, i64 %sample_count)
+  %gather_row = mul i64 %member, %gather_words
+  %gathers_from = getelementptr inbounds i64, ptr %gathers, i64 %gather_row
+  %has_extra = icmp ne i64 %extra_count, 0
+  br i1 %has_extra, label %extra_numbers, label %addresses
+extra_numbers:
+  %member_fit_at = getelementptr inbounds i64, ptr %member_fits, i64 %f_place
+  %member_fit = load i64, ptr %member_fit_at, align 8
+  %extra_row = mul i64 %member_fit, %extra_count
+  %extra_from = getelementptr inbounds {number}, ptr %extra, i64 %extra_row
+  %extra_lane = getelementptr inbounds {number}, ptr %sample_to, i64 %extra_to
+  call void @spread(ptr %extra_lane, i64 %lanes, ptr %extra_from, i64 %extra_count)
+  br label %addresses
+addresses:
+  %in_place = xor i1 %as_packed, true
+  %to_select = and i1 %has_gathers, %in_place
+  br i1 %to_select, label %select, label %filled
+select:
+  %selected_place = mul i64 %f, %gather_count
+  %selected_to = getelementptr inbounds i64, ptr %selected, i64 %selected_place
+  call void @select(ptr %selected_to, i64 %gather_count, ptr %gathers_from, i64 %gather_words,
+                    ptr %run_starts, ptr %run_lengths, i64 %runs, ptr %moves)
+  br label %filled
+filled:
+  %f_next = add nuw nsw i64 %f, 1
+  %lanes_to_fill = icmp ult i64 %f_next, %lanes
+  br i1 %lanes_to_fill, label %fill, label %compute
 compute:
-  %gathers_all = phi ptr [%gathers_here, %fetches_done], [%selected, %run_done]
+  %gathers_all = select i1 %as_packed, ptr %gathers_from, ptr %selected
   %flag = call {number} %forward(ptr %shared, ptr %own, ptr %gathers_all, ptr %counts_here)
   %difference = fsub {number} %flag, %flag
   %finite = fcmp oeq {number} %difference, 0.0
@@ -479,123 +479,7 @@ def rest() -> int:
     return found or 0
 
 
-# --- updates --------------------------------------------------------------------------------------
-
-
-def _sgd(p: Vector, g: Vector, moments: list[Vector], rate: Any) -> tuple[Vector, list[Vector]]:
-    """rates: lr, momentum, 1 - lr * decay."""
-    velocity = moments[0] * rate(1) + g
-    return p * rate(2) - velocity * rate(0), [velocity]
-
-
-def _adam(p: Vector, g: Vector, moments: list[Vector], rate: Any) -> tuple[Vector, list[Vector]]:
-    """rates: lr / bias1, beta1, 1 - lr * decay, 1 - beta1, beta2, 1 - beta2, 1 / bias2, eps."""
-    m = moments[0].times_plus(rate(1), g * rate(3))
-    v = moments[1].times_plus(rate(4), g * g * rate(5))
-    root = (v * rate(6)).intrinsic("sqrt")
-    return p * rate(2) - _quotient(m * rate(0), root + rate(7)), [m, v]
-
-
-def _quotient(a: Vector, b: Vector) -> Vector:
-    """a / b to about the last bit, for b far from the ends of its range.
-
-    Square roots keep the divider busy: where a machine has estimates of one over a double, two
-    steps of Newton's take a third less time.
-    """
-    code, kind = a.code, "<8 x double>"
-    if (code.number, a.width) != ("double", 8) or jit.vector_width() < 8:
-        return a / b
-    name = "@llvm.x86.avx512.rcp14.pd.512"
-    code.declarations.add(f"declare {kind} {name}({kind}, {kind}, i8)")
-    text = f"call {kind} {name}({kind} {b.register}, {kind} zeroinitializer, i8 -1)"
-    estimate, minus = Vector(code, code.let(text), 8), -b
-    for _ in range(2):
-        estimate = estimate.times_plus(minus.times_plus(estimate, 1.0), estimate)
-    return a * estimate
-
-
-UPDATES = {"sgd": (_sgd, 1), "adam": (_adam, 2)}
-
-
-@functools.cache
-def update(kind: str, count: int, dtype: str, clipped: bool = False) -> jit.Library:
-    """The update of ``count`` parameters: a function "update" in machine code.
-
-    It updates a stretch of them, from one vector to another, so that threads can share it.
-    Moments below the limits among the rates, that of the first times the parameter, become 0: what
-    is left of a gradient that has long been 0 would else end as a number so small that each
-    operation on it takes a hundred times as long.
-    ``clipped``: by a gradient whose norm is at most that of the rates.
-    """
-    rule: Any
-    rule, moment_count = UPDATES[kind]
-    code = Code(dtype)
-    width = jit.vector_width() * 8 // code.bytes
-    moments = ["%M1", "%M2"][:moment_count]
-
-    def rate(k: int, width: int) -> Vector:
-        return code.load("%R", [(None, k)]).splat(width)
-
-    def load(array: str, terms: Any) -> Vector:
-        return code.load(array, terms, width)
-
-    def load_some(array: str, terms: Any) -> Vector:
-        return code.masked_load(array, terms, width, str(left))
-
-    def store_some(array: str, terms: Any, x: Vector) -> None:
-        code.masked_store(array, terms, x, str(left))
-
-    def everywhere(body: Any) -> None:
-        """Do something with all parameters, a vector at a time."""
-        if whole:
-            with code.loop(whole) as i:
-                body([(i, width)], load, code.store)
-        if left:
-            body([(None, whole * width)], load_some, store_some)
-
-    def in_stretch(body: Any) -> None:
-        """The same with those from one vector to another."""
-        is_last = code.let(f"icmp sgt i64 %to, {whole}")
-        end = code.let(f"select i1 {is_last}, i64 {whole}, i64 %to")
-        with code.loop(code.let(f"sub i64 {end}, %from")) as i:
-            body([("%from", width), (i, width)], load, code.store)
-        if left:
-            with code.when(is_last):
-                body([(None, whole * width)], load_some, store_some)
-
-    def one(terms: Any, load: Any, store: Any) -> None:
-        p, g, *before = (load(name, terms) for name in ("%P", "%Q", *moments))
-        g = g if scale is None else g * scale
-        limits = abs(p) * rate(LEAST, width), rate(LEAST_SQUARE, width)
-        p, moved = rule(p, g, before, lambda k: rate(k, width))
-        store("%P", terms, p)
-        for name, moment, limit in zip(moments, moved, limits[:moment_count], strict=True):
-            store(name, terms, (abs(moment) < limit).choose(0.0, moment))
-
-    def square(terms: Any, load: Any, store: Any) -> None:
-        g = load("%Q", terms)
-        squares.set(g.times_plus(g, squares.get()))
-
-    whole, left = divmod(count, width)
-    scale: Vector | None = None
-    if clipped:
-        squares = code.variable(code.constant(0.0, width))
-        everywhere(square)
-        norm, most = squares.get().total().intrinsic("sqrt"), rate(CLIP, 1)
-        # Where the squares overflow it is a NaN, which shows: Python takes such a step.
-        factor = (norm > most).choose(most / norm, 1.0) + (norm - norm)
-        scale = factor.splat(width)
-    in_stretch(one)
-    head = ", ".join(f"ptr noalias %{name}" for name in ("P", "Q", "M1", "M2", "R"))
-    head += ", i64 %from, i64 %to"
-    body = "\n".join([*code.slots, "  br label %start", "start:", *code.lines, "  ret void"])
-    declarations = "\n".join(sorted(code.declarations))
-    return jit.Library(
-        f'{declarations}\ndefine void @update({head}) nounwind "prefer-vector-width"="512" {{\n'
-        f"entry:\n{body}\n}}"
-    )
-
-
 def words(array: npt.NDArray[Any]) -> int:
-    """The address of an array."""
+    """The address of an array, which lies there in one piece, row after row."""
+    assert array.flags.c_contiguous
     return int(array.__array_interface__["data"][0])  # quicker than its ctypes

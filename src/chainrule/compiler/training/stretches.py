@@ -17,6 +17,7 @@ import numpy.typing as npt
 from chainrule.compiler.lift.program import Addresses
 
 FEWEST = 4  # addresses in a stretch, on average, that are worth counting
+AHEAD = 8  # addresses that the loop writes at a time, maybe after the last
 
 
 @dataclass(frozen=True, eq=False)
