@@ -188,6 +188,8 @@ class Rounds:
         result = variant.recording.result
         if variant.captured or not variant.recording.outputs or variant.sizes is not None:
             return False  # what was never recorded has code for single calls only
+        if variant.recording.hands_back:
+            return False
         return not self._differentiate or root_of(result) is not None
 
     def _code(self, variant: Variant, call: Call, layout: Layout, count: int) -> LaneCode | None:

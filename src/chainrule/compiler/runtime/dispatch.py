@@ -225,7 +225,8 @@ class Dispatch:
                 return False
             self.busy = True
             try:
-                return self.record(call, at_once=False) is None
+                changes = any(variant.recording.changes for variant in self.known(call))
+                return not changes and self.record(call, at_once=False) is None
             finally:
                 self.busy = False
 
