@@ -9,6 +9,7 @@ does; see ``runtime.assembly``.
 from __future__ import annotations
 
 import dataclasses
+import operator
 import types
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,11 +21,14 @@ import numpy as np
 from chainrule.compiler.capture.arguments import Rebuilt
 from chainrule.compiler.capture.arrays import items_of
 from chainrule.compiler.capture.objects import is_plain_record
-from chainrule.compiler.capture.standins import StandIn, Unrecordable
+from chainrule.compiler.capture.standins import Detached, StandIn, Unrecordable
+from chainrule.compiler.capture.traced import Traced
+from chainrule.core.backend import Value
 from chainrule.trees import Leaf, is_named_tuple, is_record
 
 CHANGES = "it changes a list, dict, array or object it was passed"
 _FLOAT64 = np.dtype(np.float64)
+_LEAVES = frozenset((float, int, bool, str, type(None), np.float64, Value, Detached, Traced))
 
 
 class Attribute(NamedTuple):
@@ -119,10 +123,15 @@ def handed(
     return Handed(described(result), tuple(found), passed.checked)
 
 
-def state_after(rebuilt: Rebuilt, result: Any) -> Any:
-    """What a run returned, and what is in all that it was passed by then, to be compared."""
+def touched(rebuilt: Rebuilt) -> set[Passed]:
+    """What a run changed; Unrecordable where it did what no replay does."""
+    return {change.place for change in _Containers(rebuilt).changes(lambda x: False)}
+
+
+def state_after(rebuilt: Rebuilt, result: Any, places: set[Passed]) -> Any:
+    """What a run returned, and what is by then in some places of what it was passed."""
     passed = _Containers(rebuilt)
-    contents = list(passed.contents())
+    contents = list(passed.contents(places))
     described = _Described(passed.places, ())
     described.meet([*contents, result])
     return [described(x) for x in contents], described(result)
@@ -155,7 +164,9 @@ class _Containers:
 
     def _place(self, x: Any, place: Passed) -> None:
         known = self._held.get(id(x))
-        if id(x) in self.places or (known is None and not isinstance(x, tuple)):
+        if type(x) in _LEAVES or id(x) in self.places:
+            return
+        if known is None and not issubclass(type(x), tuple):
             return
         self.places[id(x)] = place
         before = x if known is None else known.before
@@ -164,11 +175,14 @@ class _Containers:
                 self._place(item, place.inside(key if known.kind is None else Attribute(key)))
         elif not isinstance(x, np.ndarray):
             for k, item in enumerate(before):
-                self._place(item, place.inside(k))
+                if type(item) not in _LEAVES:
+                    self._place(item, place.inside(k))
 
-    def contents(self) -> Iterator[Any]:
-        """What is in each by now, as lists and dicts; of arrays copies."""
+    def contents(self, places: set[Passed]) -> Iterator[Any]:
+        """What is in some of them by now, as lists and dicts; of arrays copies."""
         for x in self._held.values():
+            if self.places.get(id(x.built)) not in places:
+                continue
             attributes = getattr(x.built, "__dict__", None)
             if isinstance(x.built, np.ndarray):
                 yield x.built.copy()
@@ -217,14 +231,14 @@ _Found = tuple[str, Any, list[Any]] | None
 
 
 def _are(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all(map(operator.is_, a, b))
 
 
 def _of_sequence(x: _Held, is_stored: bool) -> _Found:
     now, before = list(x.built), x.before
-    keys = [k for k, item in enumerate(now) if k < len(before) and item is not before[k]]
-    if len(now) == len(before) and not keys:
+    if len(now) == len(before) and all(map(operator.is_, now, before)):
         return ("items", (), []) if is_stored else None
+    keys = [k for k, item in enumerate(now) if k < len(before) and item is not before[k]]
     gone = next(n for n in range(len(before) + 1) if _are(before[n:], now[: len(before) - n]))
     added = now[len(before) - gone :]
     if len(now) == len(before) and len(keys) <= gone + len(added):
@@ -279,6 +293,7 @@ class _Described:
         items = _items_of(x)
         if items is None:
             return isinstance(x, np.ndarray) and self._count(x)
+        items = [item for item in items if type(item) not in _LEAVES]
         if id(x) in self._outside:
             raise Unrecordable("it returns a list or dict that is held elsewhere too")
         if id(x) in self._open:
@@ -311,7 +326,8 @@ class _Described:
         items = _items_of(x)
         if items is None:
             return x
-        made, kind = list(map(self, items)), type(x)
+        kind = type(x)
+        made = [item if type(item) in _LEAVES else self(item) for item in items]
         if kind is dict:
             return dict(zip(x, made, strict=True))
         if kind is deque:
@@ -329,6 +345,8 @@ class _Described:
 def _items_of(x: Any) -> list[Any] | None:
     """What is in a container; None for anything else."""
     kind = type(x)
+    if kind in _LEAVES:
+        return None
     if kind is list or kind is tuple or kind is deque:
         return list(x)
     if kind is dict:
