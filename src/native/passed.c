@@ -105,7 +105,7 @@ int open_array(PyObject *array, Py_buffer *view) {
         PyErr_Clear();
         return 0;
     }
-    if (view->format == NULL || view->format[0] == 0 || view->format[1] != 0 || view->len == 0 ||
+    if (view->format == NULL || view->format[0] == 0 || view->format[1] != 0 ||
         !PyBuffer_IsContiguous(view, 'C')) {
         PyBuffer_Release(view);
         return 0;
@@ -142,7 +142,9 @@ static int put_integers(Look *w, const Py_buffer *view) {
     if (to->size + size > to->capacity && grow(to, size) < 0) {
         return -1;
     }
-    memcpy(to->bytes + to->size, view->buf, size);
+    if (size > 0) {
+        memcpy(to->bytes + to->size, view->buf, size);
+    }
     to->size += size;
     return 1;
 }
@@ -166,6 +168,9 @@ static int put_narrow(Look *w, const Py_buffer *view) {
     Buffer *to = &w->to->integers;
     Py_ssize_t count = view->len / view->itemsize;
     size_t size = (size_t)count * sizeof(int64_t);
+    if (count == 0) {
+        return 0; /* it is static */
+    }
     if (to->size + size > to->capacity && grow(to, size) < 0) {
         return -1;
     }

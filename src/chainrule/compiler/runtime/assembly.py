@@ -102,11 +102,11 @@ class Assembly:
         at = 0
         while at < len(items):
             end = at + 1
-            if _is_float(items[at]):
-                while end < len(items) and _is_float(items[end]):
+            if type(items[at]) is Output:
+                while end < len(items) and _is_like(items[end], items[at]):
                     end += 1
                 first = [self._leaf(x) for x in items[at:end]][0]
-                parts.append(_slice(first, first + end - at))
+                parts.append(_slice(items[at], first, first + end - at))
             elif type(items[at]) is Passed and type(items[at].path[-1]) is int:
                 while end < len(items) and _comes_after(items[end - 1], items[end]):
                     end += 1
@@ -119,9 +119,9 @@ class Assembly:
         return lambda *given: [x for part in parts for x in part(*given)]
 
 
-def _is_float(x: Any) -> bool:
-    """Whether it is a number as it is given."""
-    return type(x) is Output and not (x.is_value or x.is_numpys or x.is_integer)
+def _is_like(x: Any, other: Output) -> bool:
+    """Whether it is a number of the same type as another."""
+    return type(x) is Output and x.moved(lambda _: other.position) == other
 
 
 def _comes_after(a: Any, b: Any) -> bool:
@@ -136,15 +136,24 @@ def _number(x: Output | ArrayOutput, k: int) -> Build:
         if x.is_value:
             return lambda numbers, *_: array_of_values(numbers[k])
         return lambda numbers, *_: numbers[k]
+    kind = _kind(x)
+    if kind is float:
+        return lambda numbers, *_: numbers[k]
+    return lambda numbers, *_: kind(numbers[k])
+
+
+def _kind(x: Output) -> Callable[[float], Any]:
     if x.is_value:
-        return lambda numbers, *_: Value(numbers[k])
-    if x.is_integer or x.is_numpys:
-        return lambda numbers, *_: x.plain(numbers[k])
-    return lambda numbers, *_: numbers[k]
+        return Value
+    return int if x.is_integer else np.float64 if x.is_numpys else float
 
 
-def _slice(start: int, stop: int) -> Build:
-    return lambda numbers, *_: numbers[start:stop]
+def _slice(x: Output, start: int, stop: int) -> Build:
+    """Some numbers in a row, all of this type."""
+    kind = _kind(x)
+    if kind is float:
+        return lambda numbers, *_: numbers[start:stop]
+    return lambda numbers, *_: list(map(kind, numbers[start:stop]))
 
 
 def _single(build: Build) -> Build:
