@@ -109,15 +109,16 @@ def handed(
     result: Any,
     stored: Callable[[int], bool] = lambda x: False,
     outside: Collection[int] = (),
+    new: Callable[[Any], None] = lambda x: None,
 ) -> Handed:
     """What a run did; Unrecordable where a replay could not do the same.
 
     ``stored``: whether it stored into the object with this id. ``outside``: ids of what the
-    function has by itself.
+    function has by itself. ``new`` is told of each container that is neither.
     """
     passed = _Containers(rebuilt)
     changes = list(passed.changes(stored))
-    described = _Described(passed.places, outside)
+    described = _Described(passed.places, outside, new)
     described.meet([*[change.items for change in changes], result])
     found = [replace(x, items=[described(item) for item in x.items]) for x in changes]
     return Handed(described(result), tuple(found), passed.checked)
@@ -132,7 +133,7 @@ def state_after(rebuilt: Rebuilt, result: Any, places: set[Passed]) -> Any:
     """What a run returned, and what is by then in some places of what it was passed."""
     passed = _Containers(rebuilt)
     contents = list(passed.contents(places))
-    described = _Described(passed.places, ())
+    described = _Described(passed.places, (), lambda x: None)
     described.meet([*contents, result])
     return [described(x) for x in contents], described(result)
 
@@ -280,8 +281,10 @@ def _of_object(x: _Held, is_stored: bool) -> _Found:
 class _Described:
     """Makes trees with ``Passed``, ``First`` and ``Same`` in them."""
 
-    def __init__(self, places: dict[int, Passed], outside: Collection[int]) -> None:
-        self._places, self._outside = places, outside
+    def __init__(
+        self, places: dict[int, Passed], outside: Collection[int], new: Callable[[Any], None]
+    ) -> None:
+        self._places, self._outside, self._new = places, outside, new
         self._met: dict[int, int] = {}  # by id, how often
         self._numbers: dict[int, int] = {}
         self._open: set[int] = set()
@@ -293,6 +296,8 @@ class _Described:
         items = _items_of(x)
         if items is None:
             return isinstance(x, np.ndarray) and self._count(x)
+        if type(x) is tuple:
+            self._new(x)
         items = [item for item in items if type(item) not in _LEAVES]
         if id(x) in self._outside:
             raise Unrecordable("it returns a list or dict that is held elsewhere too")
@@ -306,6 +311,8 @@ class _Described:
         return (any(found) or type(x) is not tuple) and self._count(x)
 
     def _count(self, x: Any) -> bool:
+        if id(x) not in self._met:
+            self._new(x)
         self._met[id(x)] = self._met.get(id(x), 0) + 1
         return True
 

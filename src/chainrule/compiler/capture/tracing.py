@@ -462,15 +462,28 @@ def _handed(
     arrays = [x for x, _ in rebuilt.arrays]
     if call.key[0] or has_graph or state.outside or recorder.marker is not None:
         tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
+        if not call.key[0]:
+            _look_for_copies(result, recorder)
         _check_returned(result, outside | recorder.passed, tuples, state, arrays)
         return Handed(result)
-    stored = recorder.stores_into.keys()
-    found = handed(rebuilt, result, stored.__contains__, outside | state.objects_by_id.keys())
+    stored, others = recorder.stores_into.keys(), outside | state.objects_by_id.keys()
+    # What integers selected is a copy of what was passed.
+    found = handed(rebuilt, result, stored.__contains__, others, recorder.selector.observed)
     new: list[Any] = []
     map_leaves(new.append, [found.result, [x.items for x in found.changes]], records=True)
     new = [x for x in new if isinstance(x, np.ndarray)]
     _check_returned(new, outside, set(), state, arrays)
     return found
+
+
+def _look_for_copies(x: Any, recorder: Recorder) -> None:
+    """``Observed`` where a container is returned that is a copy of what an integer selected."""
+    kind = type(x)
+    if kind in (list, tuple, dict) or isinstance(x, np.ndarray):
+        recorder.selector.observed(x)
+    if kind in (list, tuple, dict):
+        for item in x.values() if kind is dict else x:
+            _look_for_copies(item, recorder)
 
 
 def _check_returned(
