@@ -1,4 +1,4 @@
-"""Plain calls that return what they were passed, or change it: as eager mode does, to the object."""
+"""Plain calls that return what they were passed, or change it: the very objects, as eager does."""
 
 import copy
 import dataclasses
@@ -95,7 +95,7 @@ def test_a_sampling_loop_gives_the_same_numbers_and_the_same_lists():
     for k in range(20):
         x = [0.1 * k, 1.0, -0.5]
         results = [f(P, x, *state) for f, state in zip((fast, step), states, strict=True)]
-        for (scores, *state), before in zip(results, states, strict=True):
+        for (_, *state), before in zip(results, states, strict=True):
             assert all(a is b for a, b in zip(state[0], before[0], strict=False))
             assert state[1][-1] is x
         assert results[0][0] == pytest.approx(results[1][0], rel=1e-12)
@@ -359,6 +359,15 @@ def test_integers_that_are_computed_are_returned():
         found = fast([2.0], n, [5, 7])
         assert found == count([2.0], n, [5, 7])
         assert type(found[1]) is int
+
+
+def test_an_integer_beyond_single_precision_is_returned_as_it_is():
+    def count(p, n):
+        return sum(a * n for a in p), n + 1
+
+    fast = chainrule.compile(count, dtype="float32", lift=True, on_fallback="eager")
+    for n in (3, 2**24 + 1, 2**30 + 3):
+        assert fast(P, n)[1] == n + 1
 
 
 def test_a_map_does_not_change_what_it_is_passed_by_a_replay():

@@ -276,13 +276,13 @@ def _returned(recorder: Recorder, x: Any, is_plain: bool = False) -> Any:
         return _returned_array(recorder, x)
     if is_narrow(x):
         return plain(x)
-    if isinstance(x, Value) or kind is Detached:
-        value = x if isinstance(x, Value) else x._value
+    is_integer = is_plain and (kind is Traced or kind is Whole) and x.__class__ is x.kind is int
+    if isinstance(x, Value) or kind is Detached or is_integer:
+        value: Any = x if isinstance(x, Value) else recorder.source(x)
         if id(value) in recorder.selector.pending:
             value = value * 1.0
-        return _Returned(value, isinstance(x, Value), kind is Detached and x.kind is np.float64)
-    if is_plain and (kind is Traced or kind is Whole) and x.__class__ is int and x.kind is int:
-        return _Returned(recorder.source(x), False, False, is_integer=True)
+        is_numpys = kind is Detached and x.kind is np.float64
+        return _Returned(value, isinstance(x, Value), is_numpys, is_integer)
     if kind is Traced or kind is Whole or kind is Condition or kind is TracedText:
         return plain(x)
     if isinstance(x, str) and " at 0x" in x:

@@ -170,10 +170,10 @@ class _Containers:
         if known is None and not issubclass(type(x), tuple):
             return
         self.places[id(x)] = place
-        before = x if known is None else known.before
+        before, kind = (x, None) if known is None else (known.before, known.kind)
         if isinstance(before, dict):
             for key, item in before.items():
-                self._place(item, place.inside(key if known.kind is None else Attribute(key)))
+                self._place(item, place.inside(key if kind is None else Attribute(key)))
         elif not isinstance(x, np.ndarray):
             for k, item in enumerate(before):
                 if type(item) not in _LEAVES:
@@ -247,9 +247,7 @@ def _of_sequence(x: _Held, is_stored: bool) -> _Found:
     return "end", gone, added
 
 
-def _of_mapping(
-    now: dict[Any, Any], before: dict[Any, Any], how: str, is_stored: bool
-) -> _Found:
+def _of_mapping(now: dict[Any, Any], before: dict[Any, Any], how: str, is_stored: bool) -> _Found:
     first = list(now)[: len(before)]
     if len(first) != len(before) or any(map(_is_other, first, before)):
         raise Unrecordable(CHANGES)  # some are gone, or in another order
@@ -333,7 +331,7 @@ class _Described:
         items = _items_of(x)
         if items is None:
             return x
-        kind = type(x)
+        kind: Any = type(x)
         made = [item if type(item) in _LEAVES else self(item) for item in items]
         if kind is dict:
             return dict(zip(x, made, strict=True))
@@ -342,7 +340,7 @@ class _Described:
         if kind is list or kind is tuple:
             return kind(made)
         if isinstance(x, tuple):
-            return kind._make(made)  # type: ignore[attr-defined]
+            return kind._make(made)
         record = object.__new__(kind)
         for one, item in zip(dataclasses.fields(x), made, strict=True):
             object.__setattr__(record, one.name, item)
@@ -361,5 +359,7 @@ def _items_of(x: Any) -> list[Any] | None:
             raise Unrecordable("it returns a dict with keys that it was passed")
         return list(x.values())
     if (is_named_tuple(x) or is_record(x)) and is_plain_record(x):
-        return list(x) if isinstance(x, tuple) else [getattr(x, f.name) for f in dataclasses.fields(x)]
+        return (
+            list(x) if isinstance(x, tuple) else [getattr(x, f.name) for f in dataclasses.fields(x)]
+        )
     return None

@@ -26,8 +26,8 @@ from chainrule.compiler.capture.arguments import (
     Call,
     Makers,
     Nudge,
-    as_float,
     Rebuilt,
+    as_float,
     eager_arguments,
     nudges,
     rebuild,
@@ -36,8 +36,8 @@ from chainrule.compiler.capture.arithmetic import data_numbers
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.flattening import finish, note
 from chainrule.compiler.capture.forks import Impure
-from chainrule.compiler.capture.harmless import names_only_known
 from chainrule.compiler.capture.handing import CHANGES, Handed, handed
+from chainrule.compiler.capture.harmless import names_only_known
 from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.keyed import NotKeyed
 from chainrule.compiler.capture.marks import Marker, Noted

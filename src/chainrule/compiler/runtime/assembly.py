@@ -73,7 +73,7 @@ class Assembly:
         if kind is Passed:
             return _found(x)
         if kind is Same:
-            return lambda numbers, arguments, keywords, made, k=x.number: made[k]
+            return lambda *given: given[3][x.number]
         if kind is First:
             return _kept(self._of(x.item), x.number)
         if kind is list:
@@ -105,7 +105,7 @@ class Assembly:
             if type(items[at]) is Output:
                 while end < len(items) and _is_like(items[end], items[at]):
                     end += 1
-                first = [self._leaf(x) for x in items[at:end]][0]
+                first, *_ = [self._leaf(x) for x in items[at:end]]
                 parts.append(_slice(items[at], first, first + end - at))
             elif type(items[at]) is Passed and type(items[at].path[-1]) is int:
                 while end < len(items) and _comes_after(items[end - 1], items[end]):
@@ -254,8 +254,7 @@ def come_once(changed: Sequence[Any], arguments: Sequence[Any], keywords: dict[s
     ids = [id(x) for x in held]
     arrays = [x for x in held if isinstance(x, np.ndarray)]
     return all(
-        ids.count(id(x)) == 1
-        and not any(x is not y and np.may_share_memory(x, y) for y in arrays)
+        ids.count(id(x)) == 1 and not any(x is not y and np.may_share_memory(x, y) for y in arrays)
         if isinstance(x, np.ndarray)
         else ids.count(id(x)) == 1
         for x in changed

@@ -477,9 +477,7 @@ class FastPath:
         cached = self.plans.setdefault(shape.row, [])
         is_assembled = not call.key[0] and _is_assembled(variant)
         finish = _assembling(variant, self._captured) if is_assembled else _finish(call, variant)
-        made = kernels.CachedCall(
-            plan, variant, binding, finish, variant.uses_math, is_assembled
-        )
+        made = kernels.CachedCall(plan, variant, binding, finish, variant.uses_math, is_assembled)
         cached.insert(0, made)
         for one in cached[VARIANTS:]:
             self._met.pop(_met_by(one.variant, one.binding), None)
