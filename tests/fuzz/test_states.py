@@ -1,4 +1,4 @@
-"""Functions that change or return what they are passed: the fuzzer finds no difference, and would."""
+"""Functions that change or return what they are passed: the fuzzer finds nothing, and would."""
 
 import pytest
 from fuzz_states import difference

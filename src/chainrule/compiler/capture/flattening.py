@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.capture.handing import Change, Passed, Same
+from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.kinds import Kinds
 from chainrule.compiler.capture.marks import Noted
 from chainrule.compiler.capture.recorder import Recorder
@@ -277,6 +278,7 @@ def _returned(recorder: Recorder, x: Any, is_plain: bool = False) -> Any:
     if is_narrow(x):
         return plain(x)
     is_integer = is_plain and (kind is Traced or kind is Whole) and x.__class__ is x.kind is int
+    is_integer = is_integer and -EXACT <= x.value <= EXACT
     if isinstance(x, Value) or kind is Detached or is_integer:
         value: Any = x if isinstance(x, Value) else recorder.source(x)
         if id(value) in recorder.selector.pending:

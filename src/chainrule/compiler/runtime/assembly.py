@@ -19,7 +19,7 @@ from chainrule.compiler.capture.handing import Attribute, Change, First, Passed,
 from chainrule.compiler.capture.recordings import ArrayOutput, Output, Recording
 from chainrule.compiler.runtime.results import array_of_values
 from chainrule.core.backend import Value
-from chainrule.trees import field_names, is_named_tuple, is_record
+from chainrule.trees import Array, field_names, is_named_tuple, is_record
 
 #: what makes a part of the result of a call's numbers, arguments, keywords and containers so far
 Build = Callable[[Sequence[Any], Sequence[Any], dict[str, Any], dict[int, Any]], Any]
@@ -245,7 +245,19 @@ def are_free(captured: CapturedState, changed: Sequence[Any]) -> bool:
     """Whether the function has none of some containers by itself, and may write into the arrays."""
     if any(captured.has(x) for x in changed):
         return False
-    return all(x.flags.writeable for x in changed if isinstance(x, np.ndarray))
+    return all(map(_is_writeable, [x for x in changed if isinstance(x, np.ndarray)]))
+
+
+def _is_writeable(array: Array) -> bool:
+    """Whether each of its numbers can be written, and is another one's nowhere."""
+    reach = array.itemsize
+    for stride, count in sorted(
+        (abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)
+    ):
+        if count > 1 and stride < reach:
+            return False
+        reach += (count - 1) * stride
+    return array.flags.writeable
 
 
 def come_once(changed: Sequence[Any], arguments: Sequence[Any], keywords: dict[str, Any]) -> bool:

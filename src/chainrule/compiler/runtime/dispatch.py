@@ -226,8 +226,8 @@ class Dispatch:
                 return False
             self.busy = True
             try:
-                changes = any(variant.recording.changes for variant in self.known(call))
-                return not changes and self.record(call, at_once=False) is None
+                is_served = self.record(call, at_once=False) is None
+                return is_served and not any(v.recording.changes for v in self.known(call))
             finally:
                 self.busy = False
 
