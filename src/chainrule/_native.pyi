@@ -356,6 +356,7 @@ class Passed:
     def signature(self) -> bytes: ...
     @property
     def ids(self) -> tuple[int, ...]: ...
+    def come_once(self, containers: list[Any], /) -> bool: ...
 
 def passed(
     arguments: tuple[Any, ...],
@@ -395,7 +396,14 @@ class Plan:
 @final
 class CachedCall:
     def __new__(
-        cls, plan: Plan, variant: Any, binding: Any, finish: Any, finite_data: bool, /
+        cls,
+        plan: Plan,
+        variant: Any,
+        binding: Any,
+        finish: Any,
+        finite_data: bool,
+        takes_call: bool = ...,
+        /,
     ) -> CachedCall: ...
     @property
     def plan(self) -> Plan: ...

@@ -24,6 +24,7 @@ typedef struct {
     Buffer entries;
     Buffer integers; /* int64_t; 0 in the place of a large one */
     Buffer large;
+    Buffer containers; /* PyObject *, of the call and not of its own: all lists, arrays and the like in it */
 } Passed;
 
 #define MOST_SEEN 256 /* lists and dicts of integers, and objects */
@@ -34,6 +35,7 @@ typedef struct {
     PyObject *opened; /* dict: how other types are looked into; NULL: not at all */
     Passed *to;
     Buffer words;             /* the signature */
+    int notes;                /* the containers of the call are wanted: nothing is differentiated */
     int tells;                /* it matters which containers are one, also of those that hold numbers */
     int is_first;             /* this is the argument to differentiate by: its integers are floats */
     int shapes;               /* the shapes of its arrays are part of the signature too: no Plan looks at them */

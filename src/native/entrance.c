@@ -121,6 +121,10 @@ static PyObject *entrance_call(PyObject *self, PyObject *args, PyObject *keyword
     }
     if (keywords == NULL || PyDict_Size(keywords) == 0) {
         PyObject *answer = answer_at_once(self, given_tuple(args), wanted != VALUE, NULL), *made;
+        if (answer == Py_NotImplemented) { /* it returned None */
+            Py_DECREF(answer);
+            return Py_NewRef(Py_None);
+        }
         if (answer == NULL || (answer != Py_None && wanted <= WHOLE)) {
             return answer;
         }

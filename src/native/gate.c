@@ -18,6 +18,7 @@ typedef struct {
     PyObject *attributes;    /* of the variant, a dict; or NULL */
     PyObject *machine, *fit; /* of the binding; NULL: on a tape */
     PyObject *finish;        /* what becomes of its answer, a function; or None */
+    int takes_call;          /* that takes the arguments and the Passed too, and may give NotImplemented */
     PyObject *otherwise;     /* a Plan of the variant's tape, for calls that the machine code cannot decide; or NULL */
     int finite_data;         /* it is for finite data only */
 } CachedCall;
@@ -150,11 +151,12 @@ static void cached_call_dealloc(PyObject *self) {
     Py_DECREF((PyObject *)type);
 }
 
-/* CachedCall(plan, variant, binding, finish, finite_data): see the struct. */
+/* CachedCall(plan, variant, binding, finish, finite_data, takes_call=False): see the struct. */
 static PyObject *cached_call_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
     PyObject *plan, *variant, *binding, *finish;
-    int finite_data;
-    if (!PyArg_ParseTuple(args, "O!OOOp:CachedCall", PlanType, &plan, &variant, &binding, &finish, &finite_data)) {
+    int finite_data, takes_call = 0;
+    if (!PyArg_ParseTuple(args, "O!OOOp|p:CachedCall", PlanType, &plan, &variant, &binding, &finish, &finite_data,
+                          &takes_call)) {
         return NULL;
     }
     CachedCall *c = (CachedCall *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
@@ -166,6 +168,7 @@ static PyObject *cached_call_new(PyTypeObject *type, PyObject *args, PyObject *P
     c->binding = Py_NewRef(binding);
     c->finish = Py_NewRef(finish);
     c->finite_data = finite_data;
+    c->takes_call = takes_call;
     c->attributes = PyObject_GenericGetDict(variant, NULL);
     if (c->attributes == NULL) {
         PyErr_Clear(); /* it has none: it is asked */
@@ -209,8 +212,41 @@ static void move_to_front(PyObject *list, Py_ssize_t k) {
     PyList_SetItem(list, 0, moved);
 }
 
-/* The answer of the first of some cached calls that has one, or None; NULL: an error. */
-static PyObject *first_answer(Gate *g, PyObject *cached, int differentiate, PyObject *out, Mean *mean) {
+/* The arguments of a call as a tuple. */
+static PyObject *as_tuple(Given given) {
+    if (given.tuple != NULL) {
+        return Py_NewRef(given.tuple);
+    }
+    PyObject *made = PyTuple_New(given.count);
+    for (Py_ssize_t k = 0; made != NULL && k < given.count; k++) {
+        PyTuple_SetItem(made, k, Py_NewRef(given.items[k]));
+    }
+    return made;
+}
+
+/* What a call returns, of the answer of its plan, which is taken; None where only the slow path can tell, and
+ * NotImplemented where it is None. */
+static PyObject *finished(const Gate *g, const CachedCall *c, Given given, PyObject *answer) {
+    PyObject *made = NULL, *finish = Py_NewRef(c->finish), *arguments = c->takes_call ? as_tuple(given) : NULL;
+    if (arguments != NULL) {
+        made = PyObject_CallFunctionObjArgs(finish, answer, arguments, (PyObject *)g->look.to, NULL);
+    } else if (!c->takes_call) {
+        made = PyObject_CallFunctionObjArgs(finish, answer, NULL);
+    }
+    Py_XDECREF(arguments);
+    Py_DECREF(finish);
+    Py_DECREF(answer);
+    if (c->takes_call && (made == Py_None || made == Py_NotImplemented)) {
+        PyObject *other = Py_NewRef(made == Py_None ? Py_NotImplemented : Py_None);
+        Py_DECREF(made);
+        made = other;
+    }
+    return made;
+}
+
+/* The answer of the first of some cached calls that has one, or None; NULL: an error. NotImplemented is for None,
+ * where that is what the function returned. */
+static PyObject *first_answer(Gate *g, PyObject *cached, Given given, int differentiate, PyObject *out, Mean *mean) {
     PyObject *answer = Py_NewRef(Py_None);
     for (Py_ssize_t k = 0; answer == Py_None && k < PyList_Size(cached); k++) {
         PyObject *item = Py_NewRef(PyList_GetItem(cached, k));
@@ -224,22 +260,21 @@ static PyObject *first_answer(Gate *g, PyObject *cached, int differentiate, PyOb
                 Py_DECREF(answer);
                 answer = undecided_answer(c, g->look.to, to, mean);
             }
+            if (answer != NULL && answer != Py_None && mean == NULL && c->finish != Py_None) {
+                answer = finished(g, c, given, answer);
+            }
             g->tried += answer == Py_None;
         }
         if (answer != NULL && answer != Py_None) {
             if (mean != NULL) {
                 put(&mean->plan, c->plan);
                 put(&mean->finish, c->finish);
-            } else if (c->finish != Py_None) {
-                PyObject *plain = answer;
-                answer = PyObject_CallFunctionObjArgs(c->finish, plain, NULL);
-                Py_DECREF(plain);
             }
             if (k < PyList_Size(cached)) {
                 move_to_front(cached, k);
             }
             put(&g->answered, c->variant);
-            g->quick += answer != NULL;
+            g->quick++;
             g->by_tape = c->machine == NULL;
         }
         Py_DECREF(item);
@@ -287,7 +322,7 @@ static PyObject *find_answer(Gate *g, Given given, int differentiate, PyObject *
     if (plain > 0) {
         PyObject *cached = cached_calls(g);
         if (cached != NULL) {
-            answer = first_answer(g, cached, differentiate, out, mean);
+            answer = first_answer(g, cached, given, differentiate, out, mean);
             Py_DECREF(cached);
         }
     }
@@ -412,10 +447,7 @@ static PyObject *eager_answer(Gate *g, Given given, int differentiate) {
     if (g->resting <= 0 || !differentiate || g->derivation == NULL || given.count == 0) {
         return Py_NewRef(Py_None);
     }
-    PyObject *arguments = given.tuple != NULL ? Py_NewRef(given.tuple) : PyTuple_New(given.count);
-    for (Py_ssize_t k = 0; given.tuple == NULL && arguments != NULL && k < given.count; k++) {
-        PyTuple_SetItem(arguments, k, Py_NewRef(given.items[k]));
-    }
+    PyObject *arguments = as_tuple(given);
     if (arguments == NULL) {
         return NULL;
     }

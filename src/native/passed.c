@@ -32,6 +32,11 @@ PyTypeObject *PassedType;
 static int look_at(Look *w, PyObject *x);
 static int is_another(Look *w, PyObject *container);
 
+/* Remember a list, array or the like of a call, or the attributes of an object in it. */
+static int note_container(Look *w, PyObject *x) {
+    return w->notes && APPEND(w->to->containers, PyObject *, x) < 0 ? -1 : 1;
+}
+
 static int put_word(Look *w, int64_t word) {
     w->run = 0;
     return APPEND(w->words, int64_t, word) < 0 ? -1 : 1;
@@ -100,7 +105,7 @@ int open_array(PyObject *array, Py_buffer *view) {
         PyErr_Clear();
         return 0;
     }
-    if (view->format == NULL || view->format[0] == 0 || view->format[1] != 0 || view->len == 0 ||
+    if (view->format == NULL || view->format[0] == 0 || view->format[1] != 0 ||
         !PyBuffer_IsContiguous(view, 'C')) {
         PyBuffer_Release(view);
         return 0;
@@ -137,7 +142,9 @@ static int put_integers(Look *w, const Py_buffer *view) {
     if (to->size + size > to->capacity && grow(to, size) < 0) {
         return -1;
     }
-    memcpy(to->bytes + to->size, view->buf, size);
+    if (size > 0) {
+        memcpy(to->bytes + to->size, view->buf, size);
+    }
     to->size += size;
     return 1;
 }
@@ -161,6 +168,9 @@ static int put_narrow(Look *w, const Py_buffer *view) {
     Buffer *to = &w->to->integers;
     Py_ssize_t count = view->len / view->itemsize;
     size_t size = (size_t)count * sizeof(int64_t);
+    if (count == 0) {
+        return 0; /* it is static */
+    }
     if (to->size + size > to->capacity && grow(to, size) < 0) {
         return -1;
     }
@@ -211,6 +221,9 @@ static int put_shape(Look *w, PyObject *array) {
 
 static int look_at_array(Look *w, PyObject *array) {
     w->held++;
+    if (note_container(w, array) < 0) {
+        return -1;
+    }
     if (w->is_first) { /* a Plan checks its type and shape when it reads it */
         int answer = put_array(w, array) < 0 ? -1 : put_word(w, ARRAY_WORD);
         return answer > 0 && w->shapes ? put_shape(w, array) : answer;
@@ -353,6 +366,9 @@ static int look_at_record(Look *w, PyObject *x, PyObject *names) {
         PyErr_Clear(); /* it has slots */
     }
     int answer = attributes == NULL || (PyDict_CheckExact(attributes) && PyDict_Size(attributes) == count);
+    if (answer > 0 && attributes != NULL) {
+        answer = note_container(w, attributes);
+    }
     answer = answer > 0 ? put_words(w, RECORD_WORD, (int64_t)(uintptr_t)Py_TYPE(x)) : answer;
     answer = answer > 0 ? put_word(w, count) : answer;
     for (Py_ssize_t k = 0; k < count && answer > 0; k++) {
@@ -373,6 +389,7 @@ static int look_at_namespace(Look *w, PyObject *x) {
         return -1;
     }
     int answer = PyDict_CheckExact(attributes) ? put_word(w, NAMESPACE_WORD) : 0;
+    answer = answer > 0 ? note_container(w, attributes) : answer;
     answer = answer > 0 ? look_at_dict(w, attributes) : answer;
     Py_DECREF(attributes);
     return answer;
@@ -385,6 +402,7 @@ static int look_at_instance(Look *w, PyObject *x) {
         return -1;
     }
     int answer = PyDict_CheckExact(attributes) ? put_words(w, INSTANCE_WORD, (int64_t)(uintptr_t)Py_TYPE(x)) : 0;
+    answer = answer > 0 ? note_container(w, attributes) : answer;
     answer = answer > 0 ? look_at_dict(w, attributes) : answer;
     Py_DECREF(attributes);
     return answer;
@@ -433,6 +451,9 @@ static int look_at_opened(Look *w, PyObject *x) {
     }
     Py_ssize_t held = w->held;
     int answer;
+    if (!PyTuple_Check(x) && note_container(w, x) < 0) {
+        return -1;
+    }
     w->depth++;
     if (how == Py_None) {
         answer = look_at_namespace(w, x);
@@ -472,10 +493,59 @@ static int look_at(Look *w, PyObject *x) {
         return 0;
     }
     Py_ssize_t held = w->held;
+    if (!is_tuple && note_container(w, x) < 0) {
+        return -1;
+    }
     w->depth++;
     int answer = is_list || is_tuple ? look_at_items(w, x, is_list) : look_at_dict(w, x);
     w->depth--;
     return answer > 0 && !is_tuple && (w->tells || w->held == held) ? is_another(w, x) : answer;
+}
+
+/* Whether the memory of an array is apart from that of another one; -1: an error. */
+static int is_apart(const Py_buffer *view, PyObject *other) {
+    Py_buffer o;
+    int known = open_array(other, &o);
+    if (known <= 0) {
+        return known;
+    }
+    const char *a = view->buf, *b = o.buf;
+    int apart = a + view->len <= b || b + o.len <= a;
+    PyBuffer_Release(&o);
+    return apart;
+}
+
+/* Whether a container comes but once in a call, and the memory of an array in nothing else; -1: an error. */
+static int comes_once(const Passed *call, PyObject *x) {
+    Py_buffer view;
+    int times = 0, apart = 1, is_array = PyObject_CheckBuffer(x);
+    if (is_array && (apart = open_array(x, &view)) <= 0) {
+        return apart;
+    }
+    for (Py_ssize_t k = 0; k < COUNT(call->containers, PyObject *) && apart > 0; k++) {
+        PyObject *other = ITEM(call->containers, PyObject *, k);
+        times += other == x;
+        if (is_array && other != x && PyObject_CheckBuffer(other)) {
+            apart = is_apart(&view, other);
+        }
+    }
+    if (is_array) {
+        PyBuffer_Release(&view);
+    }
+    return apart < 0 ? -1 : apart && times == 1;
+}
+
+/* come_once(containers): whether each of a list of what was passed is passed once, and no array lies in the memory of
+ * another one. Only while the call is being answered. */
+static PyObject *come_once(PyObject *self, PyObject *containers) {
+    if (!PyList_CheckExact(containers)) {
+        return PyErr_Format(PyExc_TypeError, "come_once takes a list");
+    }
+    int once = 1;
+    for (Py_ssize_t k = 0; k < PyList_Size(containers) && once > 0; k++) {
+        once = comes_once((Passed *)self, PyList_GetItem(containers, k));
+    }
+    return once < 0 ? NULL : PyBool_FromLong(once);
 }
 
 /* The integers of a call, a tuple. */
@@ -509,6 +579,7 @@ void begin_look(Look *w, PyObject *opened) {
 
 int look_at_arguments(Look *w, Given given, int differentiate) {
     int answer = put_word(w, differentiate ? given.count : -1 - given.count);
+    w->notes = !differentiate;
     for (Py_ssize_t k = 0; k < given.count && answer > 0; k++) {
         w->is_first = differentiate && k == 0;
         w->traces_text = k < MOST_TEXTS && (w->texts >> k & 1);
@@ -562,7 +633,7 @@ void empty_passed(Passed *x) {
     for (Py_ssize_t k = 0; k < COUNT(x->large, Large); k++) {
         Py_DECREF(ITEM(x->large, Large, k).integer);
     }
-    x->entries.size = x->integers.size = x->large.size = 0;
+    x->entries.size = x->integers.size = x->large.size = x->containers.size = 0;
 }
 
 static void passed_dealloc(PyObject *self) {
@@ -572,18 +643,20 @@ static void passed_dealloc(PyObject *self) {
     PyMem_Free(x->entries.bytes);
     PyMem_Free(x->integers.bytes);
     PyMem_Free(x->large.bytes);
+    PyMem_Free(x->containers.bytes);
     Py_XDECREF(x->signature);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
 }
 
+static PyMethodDef passed_methods[] = {{"come_once", come_once, METH_O, NULL}, {NULL, NULL, 0, NULL}};
 static PyMemberDef passed_members[] = {{"signature", T_OBJECT_EX, offsetof(Passed, signature), READONLY, NULL},
                                        {NULL, 0, 0, 0, NULL}};
 static PyGetSetDef passed_properties[] = {{"ids", passed_ids, NULL, NULL, NULL},
                                           {NULL, NULL, NULL, NULL, NULL}};
 static PyType_Slot passed_slots[] = {
     {Py_tp_dealloc, passed_dealloc}, {Py_tp_members, passed_members},
-    {Py_tp_getset, passed_properties}, {0, NULL}};
+    {Py_tp_getset, passed_properties}, {Py_tp_methods, passed_methods}, {0, NULL}};
 PyType_Spec passed_spec = {"chainrule._native.Passed", sizeof(Passed), 0,
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, passed_slots};
 

@@ -619,7 +619,7 @@ static Py_ssize_t note_shape(Plan *p, PyObject *shape) {
     }
     for (Py_ssize_t j = 0; j < dimensions; j++) {
         Py_ssize_t extent = PyLong_AsSsize_t(PyTuple_GetItem(shape, j));
-        if (extent <= 0 || extent > MOST_NUMBERS / items) {
+        if (extent < 0 || (items > 0 && extent > MOST_NUMBERS / items)) {
             if (!PyErr_Occurred()) {
                 PyErr_Format(PyExc_ValueError, "no array has %zd as the extent of a dimension here", extent);
             }

@@ -55,6 +55,25 @@ static PyObject *vsum(PyObject *Py_UNUSED(module), PyObject *values) {
     return as_value(total);
 }
 
+/* A number of numpy's that is a float, which would make an array of a Value before it lets that answer. Classes of the
+ * user's are no static types. */
+static int is_numpys_float(PyObject *x) {
+    return PyFloat_Check(x) && !PyFloat_CheckExact(x) && !(PyType_GetFlags(Py_TYPE(x)) & Py_TPFLAGS_HEAPTYPE);
+}
+
+static PyObject *product(PyObject *x, PyObject *y) {
+    if (is_exact(x) && is_exact(y)) {
+        return make_mul((Node *)x, (Node *)y);
+    }
+    if (!is_numpys_float(x) || !is_exact(y)) {
+        return PyNumber_Multiply(x, y);
+    }
+    PyObject *number = PyFloat_FromDouble(PyFloat_AsDouble(x));
+    PyObject *made = number != NULL ? PyNumber_Multiply(number, y) : NULL;
+    Py_XDECREF(number);
+    return made;
+}
+
 static PyObject *dot_tuples(PyObject *a, PyObject *b) {
     Py_ssize_t count = PyTuple_Size(a);
     if (count != PyTuple_Size(b)) {
@@ -64,9 +83,7 @@ static PyObject *dot_tuples(PyObject *a, PyObject *b) {
     PyObject *total = NULL;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *x = PyTuple_GetItem(a, i), *y = PyTuple_GetItem(b, i);
-        PyObject *term = is_exact(x) && is_exact(y) ? make_mul((Node *)x, (Node *)y)
-                                                    : PyNumber_Multiply(x, y);
-        total = sum_step(total, term);
+        total = sum_step(total, product(x, y));
         if (total == NULL) {
             return NULL;
         }

@@ -503,6 +503,24 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
     return Rebuilt(arguments, keywords, lists, dicts, arrays, records)
 
 
+def copied_arguments(call: Call) -> Rebuilt:
+    """Copies of the arguments of a call, for an eager run that may change them."""
+    return rebuild(replace(call, copied=True), _eager_makers(lambda x: x, None))
+
+
+def _eager_makers(
+    value: Callable[[Any], Any], values: Callable[[list[float]], list[Any]] | None
+) -> Makers:
+    return Makers(
+        value,
+        lambda x, kind: kind(x),
+        lambda i, kind: kind(i),
+        lambda items, shape, dtype: np.array(items, dtype).reshape(shape),
+        values,
+        whole=lambda row, dtype: np.array(row, np.float64).astype(dtype, "C"),
+    )
+
+
 def eager_arguments(
     call: Call,
     value: Callable[[Any], Any],
@@ -512,14 +530,7 @@ def eager_arguments(
 
     Those of a nudged call are made anew. ``value`` and ``values`` are those of ``Makers``.
     """
-    makers = Makers(
-        value,
-        lambda x, kind: kind(x),
-        lambda i, kind: kind(i),
-        lambda items, shape, dtype: np.array(items, dtype).reshape(shape),
-        values,
-        whole=lambda row, dtype: np.array(row, np.float64).astype(dtype, "C"),
-    )
+    makers = _eager_makers(value, values)
     if call.copied:
         rebuilt = rebuild(call, makers)
         return rebuilt.arguments, rebuilt.keywords

@@ -23,6 +23,7 @@ from chainrule.compiler.capture.standins import (
     StandIn,
     Unrecordable,
     by_numpy,
+    is_numpys,
     plain,
 )
 from chainrule.compiler.capture.traced import Traced
@@ -650,6 +651,32 @@ def _refuse_data(x: Any) -> None:
         refuse("np.array of an array of data, with options")
 
 
+class _Box:
+    """Something in which C code finds no number."""
+
+    __slots__ = ("x",)
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+def _boxed(original: Callable[..., Any], x: Any) -> Any:
+    """What an array would be, with the stand-ins themselves in it.
+
+    Those for numbers of numpy's have what numpy's have, by which C code would read the number.
+    """
+    boxed: list[_Box] = []
+
+    def box(leaf: Any) -> Any:
+        if not (isinstance(leaf, StandIn) and is_numpys(leaf)):
+            return leaf
+        boxed.append(_Box(leaf))
+        return boxed[-1]
+
+    found = original(map_leaves(box, x))
+    return found if not boxed else _each(lambda item: item.x if type(item) is _Box else item, found)
+
+
 def _making(original: Callable[..., Any]) -> Callable[..., Any]:
     """What stands for ``np.array`` while recording: of numbers it makes an array of data."""
 
@@ -665,7 +692,7 @@ def _making(original: Callable[..., Any]) -> Callable[..., Any]:
                 arguments = map_leaves(numbers, arguments)
             return original(*arguments, **keywords)
         (x,) = arguments
-        found = original(x)
+        found = _boxed(original, x)
         if not _holds_objects(found):
             return original(x, **keywords)
         items = items_of(found)

@@ -179,6 +179,21 @@ class CapturedState:
         """
         return not self.objects_by_id.keys().isdisjoint(passed)
 
+    def has(self, x: Any) -> bool:
+        """Whether a container is one that the function reads by itself, or in the memory of one."""
+        if id(x) in self._containers or id(getattr(x, "__dict__", None)) in self._containers:
+            return True
+        arrays = [array for array, *_ in (*self.arrays, *self.objects)]
+        return isinstance(x, np.ndarray) and any(np.may_share_memory(x, y) for y in arrays)
+
+    @functools.cached_property
+    def _containers(self) -> frozenset[int]:
+        """The ids of all that it holds."""
+        held = [x for x, *_ in (*self.lists, *self.dicts, *self.sets, *self.names)]
+        inside = [getattr(x, "__dict__", None) for x in held]
+        found = map(id, [*held, *[x for x in inside if x is not None]])
+        return frozenset((*found, *self.objects_by_id, *[id(x) for x in self.watched_dicts()]))
+
     def changed(self) -> str | None:
         """What is no longer as it was, in words, or None."""
         if self._only_identities and self._by_identity.failed() < 0:

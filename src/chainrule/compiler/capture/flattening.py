@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.compiler.capture.handing import Change, Passed, Same
+from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.kinds import Kinds
 from chainrule.compiler.capture.marks import Noted
 from chainrule.compiler.capture.recorder import Recorder
@@ -38,7 +40,7 @@ from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
 from chainrule.core.backend import Value, kernels
 from chainrule.core.ops import Op
-from chainrule.trees import Floats, map_leaves
+from chainrule.trees import Floats, Leaf, map_leaves
 
 
 def finish(
@@ -48,21 +50,28 @@ def finish(
     like: Recording | None = None,
     held: set[int] | None = None,
     seen: Sequence[Value] = (),
+    changes: Sequence[Change] = (),
+    is_plain: bool = False,
 ) -> Recording:
     """The recorder's nodes as a Recording; ``inputs`` are the Values the function may have used.
 
     Called while recording: a gather that is returned becomes an instruction. ``like``: a recording
     that this one may repeat; then they share its arrays. ``held``: the ids of those inputs that are
     Values in eager mode; ``Observed`` where it can be told from the Values ``seen``, or otherwise,
-    whether what a max gave is one too.
+    whether what a max gave is one too. ``changes``: of what was passed. ``is_plain``: nothing is
+    differentiated, and integers that are computed at each call may be returned.
     """
     selector = recorder.selector
-    returned = map_leaves(lambda x: _returned(recorder, x), result)
+    returned = map_leaves(
+        lambda x: _returned(recorder, x, is_plain),
+        ([change.items for change in changes], result),
+        records=is_plain,
+    )
     numbers = list(selector.numbers.values())
     count = len(inputs) + len(numbers)
     selected = list(selector.pending.values())
     wanted = [v for v, _, _ in recorder.guards]
-    map_leaves(lambda x: wanted.extend(_values_in(x)), returned)
+    map_leaves(lambda x: wanted.extend(_values_in(x)), returned, records=True)
     for items in {id(p.items): p.items for p in selected}.values():
         wanted += items
     unclear = _Unclear(recorder, inputs, seen) if held is not None and recorder.either else None
@@ -88,6 +97,7 @@ def finish(
             if like is not None and operands is like.operands:
                 operands = operands.copy()
             operands.reshape(-1)[flat.places] = wanted_operands
+    stored, result = map_leaves(lambda x: _as_output(x, position), returned, records=True)
     unflagged = np.zeros(len(flat.codes), np.bool_)
     unflagged[np.array(recorder.unflagged, np.intp) + count] = True
     return Recording(
@@ -99,10 +109,11 @@ def finish(
         rules=flat.rules,
         unflagged=unflagged,
         guards=tuple(Guard(position[id(v)], float(t), line) for v, t, line in recorder.guards),
-        result=map_leaves(lambda x: _as_output(x, position), returned),
+        result=result,
         selection=selector.finish(
             lambda values: [position[id(v)] for v in values], flat.places, flat.owners
         ),
+        changes=tuple([replace(x, items=to) for x, to in zip(changes, stored, strict=True)]),
     )
 
 
@@ -209,15 +220,18 @@ class _Unclear:
         return [position[id(v)] for v in items]
 
 
-class _Returned(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Returned(Leaf):
     """A number that the function returned, and whether it is a Value or a number of numpy's."""
 
     value: Value
     is_value: bool
     is_numpys: bool
+    is_integer: bool = False
 
 
-class _ReturnedArray(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _ReturnedArray(Leaf):
     """An array that the function returned: a ``_Returned`` or a number for each item."""
 
     items: list[Any]
@@ -236,7 +250,8 @@ def _as_output(leaf: Any, position: dict[int, int]) -> Any:
         items = [_as_output(x, position) for x in leaf.items]
         return replace(ArrayOutput.of(items, leaf.shape), is_value=leaf.is_value)
     if isinstance(leaf, _Returned):
-        return Output(position[id(leaf.value)], leaf.is_value, leaf.is_numpys)
+        at = position[id(leaf.value)]
+        return Output(at, leaf.is_value, leaf.is_numpys, leaf.is_integer)
     return leaf
 
 
@@ -253,18 +268,23 @@ def _returned_array(recorder: Recorder, array: Any) -> _ReturnedArray:
     return _ReturnedArray(items, array.shape, array.dtype == object)
 
 
-def _returned(recorder: Recorder, x: Any) -> Any:
+def _returned(recorder: Recorder, x: Any, is_plain: bool = False) -> Any:
     """What stands in a recording for something that the function returned."""
     kind = type(x)
+    if kind is Passed or kind is Same:
+        return x
     if isinstance(x, np.ndarray):
         return _returned_array(recorder, x)
     if is_narrow(x):
         return plain(x)
-    if isinstance(x, Value) or kind is Detached:
-        value = x if isinstance(x, Value) else x._value
+    is_integer = is_plain and (kind is Traced or kind is Whole) and x.__class__ is x.kind is int
+    is_integer = is_integer and -EXACT <= x.value <= EXACT
+    if isinstance(x, Value) or kind is Detached or is_integer:
+        value: Any = x if isinstance(x, Value) else recorder.source(x)
         if id(value) in recorder.selector.pending:
             value = value * 1.0
-        return _Returned(value, isinstance(x, Value), kind is Detached and x.kind is np.float64)
+        is_numpys = kind is Detached and x.kind is np.float64
+        return _Returned(value, isinstance(x, Value), is_numpys, is_integer)
     if kind is Traced or kind is Whole or kind is Condition or kind is TracedText:
         return plain(x)
     if isinstance(x, str) and " at 0x" in x:

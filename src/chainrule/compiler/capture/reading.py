@@ -80,6 +80,7 @@ class Selector:
         self.tables: dict[Any, Any] = {}  # what picks among some objects, by their addresses
         self._bytes: dict[int, bytes] = {}  # what arrays held that were read, by their ids
         self._large: list[Any] = []  # copies of large arrays that were read, as bits
+        self._tuples: list[Any] = []  # rows that were selected
         self._watched: list[tuple[Any, tuple[Any, ...]]] = []  # copies and originals, contents
         self.known: set[int] = set()  # ids of copies and originals
         self.numbers: dict[int, Value] = {}  # derived numbers, by node
@@ -352,6 +353,9 @@ class Selector:
             self._in_range(key, len(items))
             made = kind([pick(key) for pick in picks])
             self.watch(made)
+            if kind is tuple:
+                self.known.add(id(made))
+                self._tuples.append(made)  # so that it keeps its address
             return made
 
         return pick
@@ -535,6 +539,7 @@ class Selector:
             self.tables,
             self._bytes,
             self._large,
+            self._tuples,
             self._watched,
             self.numbers,
         )

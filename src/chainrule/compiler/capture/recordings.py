@@ -19,7 +19,7 @@ import numpy.typing as npt
 from chainrule.compiler.capture.selection import Selection
 from chainrule.core import ops
 from chainrule.core.ops import Op
-from chainrule.trees import Floats, Leaf, map_leaves
+from chainrule.trees import Floats, Leaf, field_names, is_named_tuple, is_record, map_leaves
 
 Ints = npt.NDArray[np.int32]
 
@@ -62,6 +62,7 @@ class Recording:
     result: Any = field(repr=False)  # the returned tree, an Output in place of each number
     selection: Selection = field(repr=False, default_factory=Selection)
     shed: int = 0
+    changes: tuple[Any, ...] = ()  # what becomes of containers that were passed; see ``handing``
 
     @classmethod
     def empty(
@@ -84,13 +85,24 @@ class Recording:
             lines.append(f"%{i} = {self.describe(i)}")
             if i in guards:
                 lines.append(f"    guard %{i} == {guards[i].expected:g}  ({guards[i].line})")
+        lines += [f"{x.place}: {x.how} {x.keys} = {x.items}" for x in self.changes]
         return "\n".join([*lines, f"return {self.result}"])
+
+    @property
+    def returned(self) -> tuple[list[Any], Any]:
+        """All that the function hands to its caller: what it stored, and what it returned."""
+        return [change.items for change in self.changes], self.result
+
+    @functools.cached_property
+    def hands_back(self) -> bool:
+        """Whether it returns containers that were passed, or one twice, or changes some."""
+        return bool(self.changes) or _is_handed(self.result)
 
     @functools.cached_property
     def outputs(self) -> list[Output]:
-        """The numbers that the function returned, in order, those in arrays too."""
+        """The numbers that the function stored and returned, in order, those in arrays too."""
         found: list[Output] = []
-        map_leaves(lambda x: found.extend(outputs_in(x)), self.result, records=True)
+        map_leaves(lambda x: found.extend(outputs_in(x)), self.returned, records=True)
         return found
 
     @property
@@ -132,6 +144,8 @@ class Recording:
             return "a branch goes the other way"
         if not _same_result(self.result, other.result):
             return "it returns something else"
+        if not _same_result(self.changes, other.changes):
+            return "it changes something else"
         changed = np.zeros(0, np.int64)
         if self.constants is not other.constants:
             bits = self.constants.view(np.int64) != other.constants.view(np.int64)
@@ -173,7 +187,7 @@ class Recording:
         """Equal for a recording and the same recorded again; kept in place of the instructions."""
         sums = [zlib.crc32(np.ascontiguousarray(row).data) for row in self.arrays]
         guards = [(g.position, g.expected) for g in self.guards]
-        return len(self), self.inputs, self.rules, *sums, guards, str(self.result)
+        return len(self), self.inputs, self.rules, *sums, guards, str((self.result, self.changes))
 
     def verify(self) -> None:
         """Raise AssertionError unless every array fits the others."""
@@ -195,6 +209,20 @@ class Recording:
         assert all(self.inputs <= g.position < n for g in self.guards)
 
 
+def _is_handed(tree: Any) -> bool:
+    kind = type(tree)
+    if kind is dict or kind is list or kind is tuple:
+        return any(map(_is_handed, tree.values() if kind is dict else tree))
+    if getattr(kind, "is_handed", False):
+        return True
+    items: Any = ()
+    if is_named_tuple(tree):
+        items = tree
+    elif is_record(tree):
+        items = [getattr(tree, name) for name in field_names(kind)]
+    return any(map(_is_handed, items))
+
+
 def _same_result(a: object, b: object) -> bool:
     try:
         return bool(a == b) or repr(a) == repr(b)
@@ -204,21 +232,29 @@ def _same_result(a: object, b: object) -> bool:
 
 @dataclass(frozen=True)
 class Output(Leaf):
-    """The place of a number in what the function returned; ``is_numpys``: it is a np.float64."""
+    """The place of a number in what the function returned; ``is_numpys``: it is a np.float64.
+
+    ``is_integer``: it is a whole number, and an integer of Python's.
+    """
 
     position: int
     is_value: bool
     is_numpys: bool = False
+    is_integer: bool = False
 
     def moved(self, to: Callable[[int], int]) -> Output:
         """The same with its instruction elsewhere."""
-        return Output(to(self.position), self.is_value, self.is_numpys)
+        return replace(self, position=to(self.position))
 
-    def plain(self, number: float) -> float:
+    def plain(self, number: float) -> Any:
         """The number, of the type that the function returned."""
+        if self.is_integer:
+            return int(number)
         return np.float64(number) if self.is_numpys else number
 
     def __repr__(self) -> str:
+        if self.is_integer:
+            return f"int(%{self.position})"
         return f"%{self.position}" + ("" if self.is_value else ".data")
 
 

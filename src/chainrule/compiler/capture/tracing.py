@@ -15,7 +15,7 @@ import threading
 import types
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from chainrule.compiler.capture.arguments import (
     Call,
     Makers,
     Nudge,
+    Rebuilt,
     as_float,
     eager_arguments,
     nudges,
@@ -35,6 +36,7 @@ from chainrule.compiler.capture.arithmetic import data_numbers
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.flattening import finish, note
 from chainrule.compiler.capture.forks import Impure
+from chainrule.compiler.capture.handing import CHANGES, Handed, handed
 from chainrule.compiler.capture.harmless import names_only_known
 from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.keyed import NotKeyed
@@ -319,7 +321,6 @@ def _trace(
     recorder.watched = {id(x) for x, *_ in containers} | recorder.passed
     recorder.module_names, recorder.whole_modules = state.module_names, state.whole_modules
     recorder.unasked = state.unasked
-    tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
     passed = set(map(id, call.values))
     captured = tuple([v for v in state.values if id(v) not in passed])
     inputs += captured
@@ -346,20 +347,23 @@ def _trace(
             result = function(*rebuilt.arguments, **rebuilt.keywords)
             if not whole and modes.graph_asked:
                 raise GraphNeeded
-            _check_returned(result, recorder, state, tuples, [x for x, _ in rebuilt.arrays])
+            found = _handed(result, recorder, state, rebuilt, call, passed or captured)
+            result, whole_result = found.result, (found.result, [x.items for x in found.changes])
             held = passed.union(map(id, captured))
             if not call.key[0]:
-                _check_identities(result, held, recorder)
+                _check_identities(whole_result, held, recorder)
             if recorder.either and (recorder.tells or state.tells):
                 raise Observed
             held.update(map(id, inputs[: call.first] if call.key[0] else []))
-            seen = [] if call.key[0] else _values_in(result)
+            seen = [] if call.key[0] else _values_in(whole_result)
             noted, alike = None, Alike.NONE
             with caller_at(places.of_result(function)):
                 if recorder.marker is not None:
                     made, noted = note(recorder, result)
                 else:
-                    made = finish(recorder, inputs, result, like, held, seen)
+                    made = finish(
+                        recorder, inputs, result, like, held, seen, found.changes, not call.key[0]
+                    )
             if noted is None:
                 alike = _alike(recorder, state, call, made)
         if recorder.unkeyed is not None:
@@ -369,16 +373,17 @@ def _trace(
         if recorder.undefined is not None:
             raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
         recorder.selector.check(recorder.identity)
+        if not found.checked and rebuilt.changed():
+            raise Unrecordable(CHANGES)
         if recorder.same_texts:
             state.compare_texts()
-        if rebuilt.changed():
-            raise Unrecordable("it changes a list, dict, array or object it was passed")
         change = state.changed()
         if change is not None:
             line = line_of_change(state, recorder.stores_into)
             raise Changes(f"it changes {change}{line}", changed_places(state))
-        for line in recorder.stores_into.values():  # what else reads it meanwhile may be the same
-            raise Unrecordable(f"it changes something, and puts it back, at {line}")
+        for key, line in recorder.stores_into.items():  # who else reads it may have the same one
+            if key not in found.checked:
+                raise Unrecordable(f"it changes something, and puts it back, at {line}")
         if state.looks and [v.label for v in inputs[: len(labels)]] != labels:
             raise Unrecordable("it changes the label of a Value")
         if _random_states() != drawn:
@@ -441,14 +446,54 @@ def _tuples_in(tree: Any) -> set[int]:
     return found
 
 
+def _handed(
+    result: Any,
+    recorder: Recorder,
+    state: CapturedState,
+    rebuilt: Rebuilt,
+    call: Call,
+    has_graph: Any,
+) -> Handed:
+    """What the function returned, and what it changed, as a replay can do it too.
+
+    Where Values are around, it may change nothing, and return nothing that it was passed.
+    """
+    outside = {id(x) for x, *_ in (*state.lists, *state.dicts, *state.arrays, *state.sets)}
+    arrays = [x for x, _ in rebuilt.arrays]
+    if call.key[0] or has_graph or state.outside or recorder.marker is not None:
+        tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
+        if not call.key[0]:
+            _look_for_copies(result, recorder)
+        _check_returned(result, outside | recorder.passed, tuples, state, arrays)
+        return Handed(result)
+    stored, others = recorder.stores_into.keys(), outside | state.objects_by_id.keys()
+    # What integers selected is a copy of what was passed.
+    found = handed(rebuilt, result, stored.__contains__, others, recorder.selector.observed)
+    new: list[Any] = []
+    map_leaves(new.append, [found.result, [x.items for x in found.changes]], records=True)
+    new = [x for x in new if isinstance(x, np.ndarray)]
+    _check_returned(new, outside, set(), state, arrays)
+    return found
+
+
+def _look_for_copies(x: Any, recorder: Recorder) -> None:
+    """``Observed`` where a container is returned that is a copy of what an integer selected."""
+    kind = type(x)
+    if kind in (list, tuple, dict) or isinstance(x, np.ndarray):
+        recorder.selector.observed(x)
+    if kind in (list, tuple, dict):
+        for item in x.values() if kind is dict else x:
+            _look_for_copies(item, recorder)
+
+
 def _check_returned(
-    result: Any, recorder: Recorder, state: CapturedState, tuples: set[int], arrays: list[Any]
+    result: Any, outside: set[int], tuples: set[int], state: CapturedState, arrays: list[Any]
 ) -> None:
     """Refuse a result that is, or holds, a container which others hold too: it would be a copy.
 
-    ``arrays``: those that were passed; what shares memory with one is a view of it.
+    ``outside``: the ids of those. ``arrays``: those that were passed; what shares memory with one
+    is a view of it.
     """
-    outside = {id(x) for x, *_ in (*state.lists, *state.dicts, *state.arrays)} | recorder.passed
     stack, seen = [result], set[int]()
     held = [np.ndarray.view(x, np.ndarray) for x in (*arrays, *[x for x, *_ in state.arrays])]
     while stack:
@@ -519,10 +564,13 @@ def moved(values: list[Value], numbers: list[float] | None) -> Iterator[None]:
             v.data = number
 
 
-def compare_errors(function: Callable[..., Any], state: CapturedState, call: Call) -> None:
+def compare_errors(
+    function: Callable[..., Any], state: CapturedState, call: Call, copied: bool = False
+) -> None:
     """Refuse a function that catches an error which only recording raises, or only eager.
 
     C code that wants a float gets a stand-in, and the TypeError of that is not the user's.
+    ``copied``: it may change what it is passed.
     """
     if not state.catches:
         return
@@ -530,6 +578,8 @@ def compare_errors(function: Callable[..., Any], state: CapturedState, call: Cal
         raise Unrecordable("it catches errors, which is not checked while a debugger traces it")
     with _errors_noted(state.catches) as recorded:
         trace(function, state, call, whole=True)
+    if copied:
+        call = replace(call, copied=True)
     arguments, keywords = eager_arguments(call, lambda x: x if isinstance(x, Value) else Value(x))
     try:
         with _errors_noted(state.catches) as eager, plain_modes():
@@ -648,7 +698,7 @@ def confirm(
                 f"a recording would hold for these numbers only, which Python reads at {lines}"
             )
         if difference is None:
-            compare_errors(function, state, call)
+            compare_errors(function, state, call, first.recording.hands_back)
             return
         pinned = difference == PINNED and bool(first.settled) and not call.key[0]
         if scale == 0.0 or difference.startswith("a number"):

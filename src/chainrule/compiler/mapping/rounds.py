@@ -192,6 +192,10 @@ class Rounds:
         result = variant.recording.result
         if variant.captured or not variant.recording.outputs or variant.sizes is not None:
             return False  # what was never recorded has code for single calls only
+        in_single = self._dispatch.options.dtype == "float32"  # which may not hold an integer
+        integers = in_single and any(x.is_integer for x in variant.recording.outputs)
+        if variant.recording.hands_back or integers:
+            return False
         return not self._differentiate or root_of(result) is not None
 
     def _code(self, variant: Variant, call: Call, layout: Layout, count: int) -> LaneCode | None:

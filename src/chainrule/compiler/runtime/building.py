@@ -348,6 +348,8 @@ class Builder:
     def _hopeless(self, recording: Recording) -> str | None:
         if wanted_of(recording) is None:
             return "it returns no single Value, and no numbers"
+        if self._dtype == "float32" and any(x.is_integer for x in recording.outputs):
+            return "it returns integers, which float32 may not hold"
         if len(recording) < SMALL and not self._always:
             return f"it is small (under {SMALL} instructions)"
         return None

@@ -15,10 +15,10 @@ import numpy as np
 from chainrule.compiler.capture.arguments import Call, flatten_call, holds_values, like_first
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.tracing import is_internal
+from chainrule.compiler.runtime.assembly import are_free, come_once
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.keeping import Keeping, note_changes
 from chainrule.compiler.runtime.results import (
-    array_of_values,
     compiled_node,
     fill,
     first_of,
@@ -41,7 +41,7 @@ def value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, An
     if not keywords:
         answer = dispatch.answer(arguments, False)
         if answer is not None:
-            return answer
+            return None if answer is NotImplemented else answer
     return unanswered_value(dispatch, arguments, keywords)
 
 
@@ -235,10 +235,29 @@ def _kept(
 # --- from a run -----------------------------------------------------------------------------------
 
 
-def _numbers(run: Run, value: Callable[[float], Any]) -> Any:
-    """What the function returned, with ``value`` of each number that is a Value."""
+def _assembled(dispatch: Dispatch, run: Run, call: Call) -> Any:
+    """What a plain call returns, and what it was passed is changed; or NotImplemented."""
     assert run.variant is not None
-    result = run.variant.recording.result
+    outputs = run.variant.recording.outputs
+    numbers = iter(run.numbers([x.position for x in outputs]).tolist())
+    found: list[Any] = []
+    for leaf in run.variant.assembly.leaves:
+        if isinstance(leaf, ArrayOutput):
+            row = list(itertools.islice(numbers, len(leaf.positions)))
+            found.append(leaf.filled(np.array(row, np.float64)))
+        else:
+            found.append(next(numbers))
+    captured, given = dispatch.captured, (call.arguments, call.keywords)
+
+    def may_change(changed: list[Any]) -> bool:
+        return captured is not None and are_free(captured, changed) and come_once(changed, *given)
+
+    return run.variant.assembly.run(found, *given, may_change)
+
+
+def _floats(run: Run) -> Any:
+    """What the function returned, as floats."""
+    assert run.variant is not None
     outputs = run.variant.recording.outputs
     if len(outputs) == 1:
         found = [run.number(outputs[0].position)]
@@ -248,19 +267,10 @@ def _numbers(run: Run, value: Callable[[float], Any]) -> Any:
 
     def number(x: Any) -> Any:
         if isinstance(x, ArrayOutput):
-            items = list(itertools.islice(rest, len(x.positions)))
-            filled = x.filled(np.array(items, np.float64))
-            return array_of_values(filled) if x.is_value and value is Value else filled
-        if not isinstance(x, Output):
-            return x
-        return value(next(rest)) if x.is_value else x.plain(next(rest))
+            return x.filled(np.array(list(itertools.islice(rest, len(x.positions))), np.float64))
+        return x.plain(next(rest)) if isinstance(x, Output) else x
 
-    return map_leaves(number, result, records=True)
-
-
-def _floats(run: Run) -> Any:
-    """What the function returned, as floats."""
-    return _numbers(run, float)
+    return map_leaves(number, run.variant.recording.result, records=True)
 
 
 def _with_float(result: Any) -> Any:
@@ -290,7 +300,8 @@ def _answer(dispatch: Dispatch, run: Run, call: Call) -> tuple[Any] | None:
     assert variant is not None
     children = (*call.values, *variant.captured) if call.values else variant.captured
     if not children:  # where eager returns a Value of constants, so does a replay
-        return (_numbers(run, Value),)
+        found = _assembled(dispatch, run, call)
+        return None if found is NotImplemented else (found,)
     root = root_of(variant.recording.result)
     assert root is not None  # see Variant.returns_several
     y = run.number(root.position)

@@ -35,6 +35,7 @@ from chainrule.core.interrupts import Held
 
 ROOTS = 32  # classes and functions that are passed
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
+SERVED = 2  # calls by each recording, more than which are not few
 MUCH = 2e-5  # seconds to compare the captured state, which a recording has to be worth
 SAMPLES = 64  # of which the texts are looked at before any of them is recorded
 
@@ -225,7 +226,8 @@ class Dispatch:
                 return False
             self.busy = True
             try:
-                return self.record(call, at_once=False) is None
+                is_served = self.record(call, at_once=False) is None
+                return is_served and not any(v.recording.changes for v in self.known(call))
             finally:
                 self.busy = False
 
@@ -312,7 +314,8 @@ class Dispatch:
         self.notices.left_unserved()
         if self._pipeline is None or self.notices.until_told != 0:
             return EAGERLY
-        if len(self._pipeline.kept()) < SEVERAL:
+        counts = self._counts
+        if len(self._pipeline.kept()) < SEVERAL or counts.replayed > SERVED * counts.traces:
             return EAGERLY
         self.notices.tell_of_unserved()
         return Run(Path.EAGER, reason=self._pipeline.own_paths())

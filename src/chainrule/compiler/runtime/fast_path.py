@@ -23,6 +23,7 @@ from chainrule.compiler.capture.arguments import Call, Texts
 from chainrule.compiler.capture.captured import CapturedState, dict_of, identity_checks
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.lift.program import Addresses
+from chainrule.compiler.runtime.assembly import are_free
 from chainrule.compiler.runtime.decisions import decider_of
 from chainrule.compiler.runtime.results import array_of_values, has_extras, root_of
 from chainrule.compiler.runtime.signature import BUILT, Opened, Signature, signature
@@ -173,10 +174,11 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
         if beside.others or beside.record is not None:
             return None
         extras = beside.template, np.asarray(parts[-1][1:], np.int64) if len(outputs) > 1 else None
-    if with_gradient or isinstance(result, Output):
+    is_assembled = not differentiate and _is_assembled(variant)
+    if with_gradient or (isinstance(result, Output) and not is_assembled):
         parts = (*parts[:-1], int(parts[-1][0]))
     else:
-        results = _Results(result)
+        results = _Results(list(variant.assembly.leaves) if is_assembled else result)
         if results.others:
             return None
         template, record = results.template, results.record
@@ -196,6 +198,13 @@ def _plan_of(call: Call, shape: Signature, variant: Variant, binding: Binding | 
         *extras,
         begins if len(begins) else None,
     )
+
+
+def _is_assembled(variant: Variant) -> bool:
+    """Whether it returns more than numbers in new containers, so that Python puts it together."""
+    if variant.is_derivative:
+        return False
+    return variant.recording.hands_back or bool(_Results(variant.recording.result).others)
 
 
 class _Results(_Row):
@@ -239,6 +248,20 @@ def why_in_python(result: Any) -> str:
         kind = type(others[0]).__name__
         return f"its results are put together in Python, for one is of type {kind}; return floats"
     return "its arguments are taken apart in Python"
+
+
+def _assembling(variant: Variant, captured: CapturedState) -> Callable[..., Any]:
+    """What puts together what a plain call returns, and changes what it was passed."""
+    run = variant.assembly.run
+
+    def finish(numbers: Any, arguments: Any, passed: Any) -> Any:
+        def may_change(changed: list[Any]) -> bool:
+            inside = [vars(x) for x in changed if hasattr(x, "__dict__")]
+            return are_free(captured, changed) and passed.come_once([*changed, *inside])
+
+        return run(numbers, arguments, {}, may_change)
+
+    return finish
 
 
 def _finish(call: Call, variant: Variant) -> Callable[[Any], Any] | None:
@@ -286,7 +309,8 @@ def _made_of(leaf: Any) -> Callable[[Any], Any] | None:
     if isinstance(leaf, ArrayOutput) and leaf.is_value:
         return array_of_values
     if isinstance(leaf, Output):
-        return Value if leaf.is_value else np.float64 if leaf.is_numpys else None
+        kind = int if leaf.is_integer else np.float64 if leaf.is_numpys else None
+        return Value if leaf.is_value else kind
     return None
 
 
@@ -455,8 +479,10 @@ class FastPath:
         self.changed = self._captured.check  # a recording may have asked which texts there are
         self.tells |= asks
         cached = self.plans.setdefault(shape.row, [])
-        finish = _finish(call, variant)
-        cached.insert(0, kernels.CachedCall(plan, variant, binding, finish, variant.uses_math))
+        is_assembled = not call.key[0] and _is_assembled(variant)
+        finish = _assembling(variant, self._captured) if is_assembled else _finish(call, variant)
+        made = kernels.CachedCall(plan, variant, binding, finish, variant.uses_math, is_assembled)
+        cached.insert(0, made)
         for one in cached[VARIANTS:]:
             self._met.pop(_met_by(one.variant, one.binding), None)
         del cached[VARIANTS:]

@@ -29,7 +29,9 @@ LOOKING = 0.05  # the part of eager's time that looking for a variant in vain ma
 LOOKS = 8  # and how often that may be in advance
 FAR = 8.0  # times its estimate
 TRACING = 0.4  # the part of a recording's cost that is running the function once
-OF_NUMBERS = 5.0  # times the cost, where no Values are passed: stand-ins for numbers are Python's
+OF_NUMBERS = (
+    2.5  # times the cost, where no Values are passed: some stand-ins for numbers are Python's
+)
 CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
 MOST_SAVED = 0.1  # seconds that a function can have earned, beside these; more for a dear recording
 PUT_BY = 0.25  # the part of a replayed call's eager time that is put by for machine code,

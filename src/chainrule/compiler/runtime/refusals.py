@@ -28,7 +28,7 @@ def refuse_arrays_of_values(call: Call, made: Trace) -> None:
     So is one that holds plain numbers too, whose types are not known.
     """
     leaves: list[Any] = []
-    map_leaves(leaves.append, made.recording.result, records=True)
+    map_leaves(leaves.append, made.recording.returned, records=True)
     found = [x for x in leaves if isinstance(x, ArrayOutput) and x.is_value]
     mixed = any(len(x.places) < len(x.fixed) for x in found)
     if mixed or (found and not has_no_graph(call, made.captured)):

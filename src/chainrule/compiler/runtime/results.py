@@ -59,7 +59,9 @@ def as_numbers(recording: Recording) -> Recording:
         is_number = isinstance(leaf, (Output, ArrayOutput))
         return replace(leaf, is_value=False) if is_number else leaf
 
-    return replace(recording, result=map_leaves(number, recording.result, records=True))
+    stored, result = map_leaves(number, recording.returned, records=True)
+    changes = [replace(x, items=items) for x, items in zip(recording.changes, stored, strict=True)]
+    return replace(recording, result=result, changes=tuple(changes))
 
 
 def wanted_of(recording: Recording) -> Output | None:

@@ -106,7 +106,7 @@ class _Writer:
             return True
         if isinstance(node, Numbers):
             self._put_array(node, first)
-            return 0 not in node.shape
+            return 0 not in node.shape or (not first and node.kind is FLOAT)
         if isinstance(node, Text):
             self.put(_TEXT, node.length)
             return True

@@ -21,6 +21,7 @@ from chainrule.compiler.capture.outside import Place
 from chainrule.compiler.capture.recordings import Ints, Recording
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Trace
+from chainrule.compiler.runtime.assembly import Assembly
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.results import has_no_graph, root_of
 from chainrule.compiler.runtime.tape import FINE, UNDEFINED, Executor, executor
@@ -110,6 +111,11 @@ class Variant:
         """What runs the recording itself."""
         assert not self.recording.shed
         return executor(self.recording)
+
+    @functools.cached_property
+    def assembly(self) -> Assembly:
+        """What makes of its numbers what a plain call returns."""
+        return Assembly(self.recording)
 
     @property
     def has_tape(self) -> bool:

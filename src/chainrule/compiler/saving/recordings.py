@@ -74,6 +74,8 @@ def encode_recording(
     put("gathers", [(starts[id(g.candidates)], g.index) for g in selection.gathers], np.int32)
     put("places", selection.places, np.int32)
     put("owners", selection.owners, np.int32)
+    if recording.hands_back:
+        raise SaveError("it returns, or changes, a container that it was passed")
     arrays: list[ArrayOutput] = []
     result = _encode_result(recording.result, arrays)
     for k, array in enumerate(arrays):
@@ -102,7 +104,8 @@ def _encode_result(x: Any, arrays: list[ArrayOutput]) -> Any:
     if kind is list or kind is tuple:
         return {kind.__name__: [_encode_result(item, arrays) for item in x]}
     if isinstance(x, Output):
-        return {"numpy output" if x.is_numpys else "output": [x.position, x.is_value]}
+        name = "numpy output" if x.is_numpys else "integer" if x.is_integer else "output"
+        return {name: [x.position, x.is_value]}
     if isinstance(x, ArrayOutput) and x.sparse is None:
         arrays.append(x)
         return {"array": [list(x.shape), x.is_value]}
@@ -254,8 +257,9 @@ class _Results:
         if kind == "dict" and all(isinstance(pair, list) and len(pair) == 2 for pair in parts):
             return {decode(key): self.decode(item, depth + 1) for key, item in parts}
         if len(parts) == 2 and type(parts[1]) is bool:
-            if kind in ("output", "numpy output"):
-                return Output(count(parts[0], self._n), parts[1], kind != "output")
+            if kind in ("output", "numpy output", "integer"):
+                at = count(parts[0], self._n)
+                return Output(at, parts[1], kind == "numpy output", kind == "integer")
             if kind == "array":
                 return self._array(tuple(counts(parts[0], 2**31)), parts[1])
         raise damaged("what the function returned cannot be read")

@@ -184,6 +184,8 @@ class _Small:
             raise Untranslatable("it reads Values from outside: pass them as arguments")
         if recording.selection.numbers:
             raise Untranslatable("it computes numbers from integers")
+        if recording.hands_back:
+            raise Untranslatable("it returns, or changes, lists that it was passed")
         if wanted_of(recording) is None:
             raise Untranslatable("it returns no single Value, and no numbers")
         return made
