@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.core.backend import Value, modes, nonfinite, topological_order, vsum
-from chainrule.core.graph import depending_on
+from chainrule.core.condensed import parts_of
+from chainrule.core.graph import depending_on, expanded
 from chainrule.derivatives.arguments import Argument, flatten_argument, flatten_results
 from chainrule.derivatives.backward import gradients, recording, share_of, slope_of
 from chainrule.derivatives.transforms import (
@@ -283,7 +284,7 @@ def _tangents(made: Call, direction: Argument, differentiable: bool) -> list[Any
         for y in made.outputs:
             if modes.recorder is not None:
                 modes.recorder.selector.differentiated(y, made.leaves)
-            for node in depending_on(y, made.leaves):
+            for node in (expanded if differentiable else depending_on)(y, made.leaves):
                 if id(node) not in found:
                     found[id(node)] = _tangent(node, found, differentiable, zero)
     return [found.get(id(y), zero) for y in made.outputs]
@@ -291,12 +292,13 @@ def _tangents(made: Call, direction: Argument, differentiable: bool) -> list[Any
 
 def _tangent(node: Value, found: Mapping[int, Any], differentiable: bool, zero: Any) -> Any:
     total = None
-    for i, child in enumerate(node.children):
+    parts = parts_of(node) if differentiable else None
+    for i, child in enumerate(node.children if parts is None else parts.children):
         step = found.get(id(child))
         if step is None:
             continue
-        if differentiable:
-            share = share_of(step, slope_of(node, i))
+        if parts is not None:
+            share = share_of(step, slope_of(node, parts, i))
         else:
             slope = node.local_grads[i]
             share = step * slope if step and slope else None

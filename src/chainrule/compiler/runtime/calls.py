@@ -16,6 +16,7 @@ from chainrule.compiler.capture.arguments import Call, flatten_call, holds_value
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.expansion import Expansion
 from chainrule.compiler.runtime.keeping import Keeping, note_changes
 from chainrule.compiler.runtime.results import (
     array_of_values,
@@ -29,6 +30,7 @@ from chainrule.compiler.runtime.results import (
 )
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run
 from chainrule.core.backend import Value, kernels, modes
+from chainrule.core.condensed import Condensed
 from chainrule.derivatives import transforms
 from chainrule.derivatives.arguments import usual
 from chainrule.trees import Floats, map_leaves
@@ -295,14 +297,12 @@ def _answer(dispatch: Dispatch, run: Run, call: Call) -> tuple[Any] | None:
     assert root is not None  # see Variant.returns_several
     y = run.number(root.position)
     if modes.grad:
-        slopes, captured = run.sweep(root.position), len(variant.captured)
+        slopes = run.sweep(root.position)
         if slopes is None:
             return None
-        if call.values:
-            slopes = slopes[value_places(call, captured)]
-        else:
-            slopes = slopes[call.size : call.size + captured]
-        node = compiled_node(y, dispatch.name, children, slopes)
+        places = value_places(call, len(variant.captured))
+        expansion = Expansion.of(dispatch, run, call, root.position, places)
+        node = compiled_node(y, Condensed(dispatch.name, expansion), children, slopes[places])
     else:
         node = Value(y)
     if isinstance(variant.recording.result, tuple):
