@@ -23,6 +23,11 @@ class Parts(NamedTuple):
     parameters: tuple[float, ...]
     children: tuple[Value, ...]
 
+    @classmethod
+    def of(cls, node: Value) -> Parts:
+        """As the node says."""
+        return cls(node._rule, node._parameters, node.children)
+
 
 class Condensed(str):
     """The rule of a node that stands for a graph over its children; as text, its name.
@@ -34,7 +39,13 @@ class Condensed(str):
 
     __slots__ = ("_make", "_parts")
 
-    def __new__(cls, name: str, make: Callable[[tuple[Value, ...]], Value] | None = None) -> Any:
+    _make: Callable[[tuple[Value, ...]], Value] | None
+    _parts: Parts | None
+
+    def __new__(
+        cls, name: str, make: Callable[[tuple[Value, ...]], Value] | None = None
+    ) -> Condensed:
+        """The rule of one node."""
         self = super().__new__(cls, name)
         self._make, self._parts = make, None
         return self
@@ -44,30 +55,23 @@ class Condensed(str):
         if self._parts is None:
             if self._make is None:
                 raise TypeError(
-                    f"{str(self)!r} is a call of a compiled function, of which a pickled copy has "
+                    f"{self!r} is a call of a compiled function, of which a pickled copy has "
                     "the derivatives as numbers only, so they cannot be differentiated again: call "
                     "the function again"
                 )
             last = self._make(node.children)
             own = any(last is child for child in node.children)
-            made = Parts(_SAME, (), (last,)) if own else parts_of(last)
-            self._parts = made
+            self._parts = Parts(_SAME, (), (last,)) if own else Parts.of(last)
         return self._parts
 
     def __deepcopy__(self, memo: Any) -> Condensed:
+        """For a node with other children."""
         return Condensed(self, self._make)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """The name alone."""
         return Condensed, (str(self),)
 
 
 #: what a graph is that has no operation: a function returned one of its operands
 _SAME = Op("same", "same", "x", lambda x: x, (lambda y, x: 1.0,))
-
-
-def parts_of(node: Value) -> Parts:
-    """How a node was made; one that stands for a graph, as if it was the last node of that."""
-    rule = node._rule
-    if isinstance(rule, Condensed):
-        return rule.parts(node)
-    return Parts(rule, node._parameters, node.children)

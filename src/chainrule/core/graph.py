@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from chainrule.core.backend import Value, topological_order
-from chainrule.core.condensed import Condensed, parts_of
+from chainrule.core.condensed import Condensed, Parts
 
 
 def depending_on(value: Value, xs: Iterable[Value]) -> list[Value]:
@@ -20,21 +20,26 @@ def depending_on(value: Value, xs: Iterable[Value]) -> list[Value]:
     return _those(topological_order(value), list(xs), lambda node: node.children)
 
 
-def expanded(value: Value, xs: Iterable[Value]) -> list[Value]:
-    """The same of the graph as it is to who differentiates it again.
+def steps_on(value: Value, xs: Iterable[Value]) -> list[tuple[Value, Parts]]:
+    """The same, and how each node was made, for who differentiates the graph again.
 
-    A node that stands for a graph comes after the nodes of that, whose operands ``parts_of`` gives.
+    A node that stands for a graph is the last node of that, whose other nodes come before it.
     """
     sources = list(xs)
     found = depending_on(value, sources)
-    condensed = {id(node) for node in found if isinstance(node._rule, Condensed)}
-    if not condensed:
-        return found
+    on_path = set(map(id, found))
+    made = {
+        id(node): node._rule.parts(node)
+        for node in found
+        if isinstance(node._rule, Condensed) and not on_path.isdisjoint(map(id, node.children))
+    }
+    if made:
 
-    def operands(node: Value) -> tuple[Value, ...]:
-        return parts_of(node).children if id(node) in condensed else node.children
+        def operands(node: Value) -> tuple[Value, ...]:
+            return made[id(node)].children if id(node) in made else node.children
 
-    return _those(_order(value, operands), sources, operands)
+        found = _those(_order(value, operands), sources, operands)
+    return [(node, made.get(id(node)) or Parts.of(node)) for node in found]
 
 
 def _those(

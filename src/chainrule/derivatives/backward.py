@@ -16,8 +16,8 @@ import numpy as np
 
 from chainrule.core import errors
 from chainrule.core.backend import Value, _mode, modes, nonfinite
-from chainrule.core.condensed import Parts, parts_of
-from chainrule.core.graph import expanded
+from chainrule.core.condensed import Parts
+from chainrule.core.graph import steps_on
 from chainrule.core.ops import Op
 from chainrule.derivatives.arguments import array_of
 from chainrule.trees import Array
@@ -88,17 +88,16 @@ def differentiable(y: Value, xs: list[Value]) -> list[Value]:
     """The same sums as Values, each partial derivative evaluated over the node's children."""
     if modes.recorder is not None:
         modes.recorder.selector.differentiated(y, xs)
-    order = expanded(y, xs)
-    on_path = set(map(id, order))
+    steps = steps_on(y, xs)
+    on_path = {id(node) for node, _ in steps}
     totals: dict[int, Value] = {id(y): Value(1.0)}
     # Partials never raise. While a compiled function is recorded they do: a replay cannot tell what
     # is infinite, and leaves that to eager.
     with recording(), nonfinite("allow" if modes.recorder is None else "raise"):
-        for node in reversed(order):
+        for node, parts in reversed(steps):
             total = totals.get(id(node))
             if total is None:
                 continue
-            parts = parts_of(node)
             for i, child in enumerate(parts.children):
                 if id(child) in on_path:
                     share = share_of(total, slope_of(node, parts, i))

@@ -34,33 +34,34 @@ class Stale(RuntimeError):
 class Expansion:
     """A call that was computed by a recording."""
 
-    recorded: Callable[[], Recording]
+    recording: Recording
+    again: Callable[[], Recording] | None  # makes one with instructions, if these were not kept
     inputs: Floats  # all that went into it
     selected: Ints  # the operands that its integers decided
     root: int  # the instruction that was returned
     places: list[int]  # where among the inputs the Values are
 
     @classmethod
-    def of(cls, dispatch: Dispatch, run: Run, call: Call, root: int, places: list[int]) -> Expansion:
+    def of(
+        cls, dispatch: Dispatch, run: Run, call: Call, root: int, places: list[int]
+    ) -> Expansion:
         """That of a call that has just run."""
         variant = run.variant
         assert variant is not None
         decided = variant.decide(call.ints)
         assert decided is not None
-        recording = variant.recording
-        if recording.shed:
-            again = replace(call, copied=True)
-            recorded = functools.partial(_recorded_again, dispatch, variant, again)
-        else:
-            recorded = lambda: recording
-        return cls(recorded, variant.inputs.copy(), decided[0], root, places)
+        again = None
+        if variant.recording.shed:
+            like = replace(call, copied=True)
+            again = functools.partial(_recorded_again, dispatch, variant, like)
+        return cls(variant.recording, again, variant.inputs.copy(), decided[0], root, places)
 
     def __call__(self, children: tuple[Value, ...]) -> Value:
         """The last node of the graph over these Values, in their places among the inputs."""
         graph = _Graph(self.inputs.tolist())
         for place, child in zip(self.places, children, strict=True):
             graph.nodes[place] = child
-        recording = self.recorded()
+        recording = self.recording if self.again is None else self.again()
         operands = recording.operands.copy()
         operands.ravel()[recording.selection.places] = self.selected
         rows = zip(
