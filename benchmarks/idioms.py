@@ -457,7 +457,7 @@ fresh process with other numbers, tokens and lengths each time. *Calls* is the t
 calls, compiled, with recording and building included; *eager* that of the same calls with Values
 and `backward()`, or by `chainrule.value_and_grad` where that is quicker; *ratio* one divided by the
 other, with a ! where it is over {ratio}× eager + {seconds} s. *Long run* is that ratio over
-{long:,} calls, or over as many as take eager mode {long_seconds:g} s: what is slow for ever shows there.
+{long:,} calls, or over as many as take eager mode {long_seconds:g} s: it shows what is slow for ever.
 *Steady* is one call once it is warm.
 All times are processor time. Every value and gradient was compared with eager's.
 

@@ -319,7 +319,11 @@ def _eager_value(
     keywords: dict[str, Any],
     call: Call | None = None,
 ) -> Any:
-    result = dispatch.function(*arguments, **keywords)
+    try:
+        result = dispatch.function(*arguments, **keywords)
+    except Exception:
+        dispatch.raised()
+        raise
     dispatch.ran_eagerly(result, call)
     if call is not None:
         dispatch.block(call)
@@ -336,9 +340,13 @@ def _eager_value_and_grad(
 ) -> Any:
     """Exactly the eager call, on the user's own objects; extras that ``f`` returns come along."""
     x, *others = arguments
-    value, gradient, result = transforms.value_and_derivative(
-        name, dispatch.function, x, others, keywords, _main
-    )
+    try:
+        value, gradient, result = transforms.value_and_derivative(
+            name, dispatch.function, x, others, keywords, _main
+        )
+    except Exception:
+        dispatch.raised()
+        raise
     dispatch.ran_eagerly(_main(result))
     if call is not None:
         dispatch.block(call)

@@ -243,6 +243,10 @@ class Ledger:
         forgiven, self._eager_calls = divmod(self._eager_calls + calls, FORGIVEN)
         self._unused = max(0.0, self._unused - forgiven)
 
+    def raised(self) -> None:
+        """An eager call raised: it took part of eager's time, and nobody knows which."""
+        self._rest = max(0, self._rest - 1)
+
     def replayed(
         self,
         instructions: int,
