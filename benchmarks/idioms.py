@@ -2,14 +2,16 @@
 
     python benchmarks/idioms.py                     every entry, some minutes
     python benchmarks/idioms.py --only 'bigram'     entries whose name matches this pattern
+    python benchmarks/idioms.py --calls 300         so many calls of each, in place of 100
     python benchmarks/idioms.py --jobs 2            so many at a time; figures are a little noisier
     python benchmarks/idioms.py --json FILE         all figures, for other programs
     python benchmarks/idioms.py --markdown FILE     the table of docs/idioms.md
 
 Every entry of ``idiom_programs`` gets a fresh process. It makes the same calls, no two alike, in
 three ways: ``compile(f).value_and_grad``, from the first call on and with everything that this
-takes; ``chainrule.value_and_grad(f)``; and Values, the function, ``backward()``. All values and
-gradients are compared; a difference makes the exit status 1.
+takes; ``chainrule.value_and_grad(f)``; and Values, the function, ``backward()``. Then it goes on
+to 3,000 calls, or as many as take eager mode two seconds: what is slow for ever is not seen in
+100. All values and gradients are compared; a difference makes the exit status 1.
 """
 
 import argparse
@@ -21,6 +23,8 @@ import sys
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from time import process_time as clock
 
@@ -29,10 +33,12 @@ from idiom_programs import entries, entry_named
 
 import chainrule
 from chainrule import Value
+from chainrule.trees import map_leaves
 
 ALLOWED_RATIO, ALLOWED_SECONDS = 1.5, 0.3  # of eager's time, and once in a process
 ALLOWED_RECORDINGS = 10
-STEADY_CALLS, STEADY_SECONDS = 20, 0.1  # the last calls are repeated, for so long
+LONG_CALLS, LONG_SECONDS = 3000, 2.0  # of the long run, which takes eager mode no more than that
+STEADY_CALLS, STEADY_SECONDS = 20, 0.1  # calls that are repeated, for so long
 MACHINE_CODE, TAPE, EAGER = "machine code", "tape", "eager"
 EAGER_WAYS = "backward", "value_and_grad"
 
@@ -103,6 +109,8 @@ def outcome(call, arguments):
 
 def numbers(tree):
     """All numbers of a result, in order; other things as they are."""
+    if isinstance(tree, np.ndarray) and tree.dtype == float:
+        return tree.ravel().tolist()
     if isinstance(tree, np.ndarray):
         return [number for item in tree.flat for number in numbers(item)]
     if isinstance(tree, dict):
@@ -133,6 +141,56 @@ def difference(result, expected, same_types):
     return None
 
 
+def same_numbers(result, expected):
+    """Whether there is no difference between two outcomes; False where it takes a closer look."""
+    if isinstance(result, Exception) or isinstance(expected, Exception):
+        return False
+    pairs = [*zip(result, expected, strict=True)]
+    if any(np.shape(got) != np.shape(wanted) for got, wanted in pairs):
+        return False
+    got, wanted = (
+        np.concatenate([np.ravel(x) for x in parts]) for parts in zip(*pairs, strict=True)
+    )
+    if got.dtype != float or wanted.dtype != float or not np.isfinite([got, wanted]).all():
+        return False
+    return bool((np.abs(got - wanted) <= 1e-9 * np.abs(wanted)).all())
+
+
+def is_rounding(entry, eager, number, result, expected):
+    """Whether a call's parameters, moved by their last bits, move eager's own result as far.
+
+    Parameters drift, and after thousands of calls a loss may be the difference of large numbers.
+    """
+    if not all(isinstance(part, np.ndarray) for x in (result, expected) for part in parts_of(x)):
+        return False
+    params, *others = next(islice(entry.stream_of_calls(), number, None))
+    reach = [np.zeros(np.shape(part)) for part in expected]
+    for step in (-4, -3, -2, -1, 1, 2, 3, 4):
+        factor = 1.0 + step * 1e-15
+        scaled = map_leaves(partial(times, factor), params, records=True)
+        entry.reset()
+        moved = compact(outcome(eager, (scaled, *others)))
+        if isinstance(moved, Exception) or [*map(np.shape, moved)] != [*map(np.shape, expected)]:
+            return False
+        reach = [
+            np.maximum(most, np.abs(np.subtract(a, b)))
+            for most, a, b in zip(reach, moved, expected, strict=True)
+        ]
+    return all(
+        (np.abs(np.subtract(got, wanted)) <= 1e-9 * np.abs(wanted) + 4.0 * most).all()
+        for got, wanted, most in zip(result, expected, reach, strict=True)
+    )
+
+
+def parts_of(result):
+    """The value and the gradient; an error as it is."""
+    return [result] if isinstance(result, Exception) else result
+
+
+def times(factor, x):
+    return x * factor if isinstance(x, float | np.ndarray) else x
+
+
 def largest(numbers):
     return max((abs(n) for n in numbers if is_finite(n)), default=0.0)
 
@@ -151,14 +209,18 @@ def close(a, b, rounding):
 # --- one entry, in a process of its own -----------------------------------------------------------
 
 
-def timed_calls(call, calls, limit):
-    """Outcomes and seconds of one call after another, until all are made or ``limit`` is over."""
+def timed_calls(call, calls, limit, keep=lambda result: result):
+    """Outcomes and seconds of one call after another, until all are made or ``limit`` is over.
+
+    ``keep``: what becomes of an outcome.
+    """
     outcomes, seconds = [], []
     begin = clock()
     for arguments in calls:
         before = clock()
-        outcomes.append(outcome(call, arguments))
+        result = outcome(call, arguments)
         seconds.append(clock() - before)
+        outcomes.append(keep(result))
         if clock() - begin > limit:
             break
     return outcomes, seconds
@@ -192,27 +254,53 @@ def path_taken(report, before):
     return MACHINE_CODE if re.search(r"lifted to|: lifted|machine code built", report) else TAPE
 
 
+def compact(result):
+    """An outcome that takes little memory, for there are many: its gradient in a row."""
+    if isinstance(result, Exception):
+        return result
+    return [row_of(numbers(part)) for part in result]
+
+
+def row_of(numbers):
+    """Some numbers as an array; as they are where there is something else among them."""
+    plain = all(isinstance(x, float | np.floating) for x in numbers)
+    return np.array(numbers, float) if plain else numbers
+
+
 def measure(entry, count, limit):
     """All figures of an entry, as a dict that JSON can hold."""
-    calls = entry.calls(count)
-    last = calls[-STEADY_CALLS:]
-    row = {"name": entry.name, "calls": count}
     compiled = chainrule.compile(entry.function)
     ways = {
         "backward": backward_of(entry.function),
         "value_and_grad": eager_of(entry.function),
         "compiled": compiled.value_and_grad,
     }
+    row = {"name": entry.name, "calls": count}
     outcomes = {}
-    for way, call in ways.items():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for way in EAGER_WAYS:
+            entry.reset()
+            outcomes[way], row[way] = first_calls(ways[way], entry.stream_of_calls(), count, limit)
+        quicker = min(EAGER_WAYS, key=lambda way: sum(row[way]["seconds"]) / row[way]["calls"])
+        each = sum(row[quicker]["seconds"]) / row[quicker]["calls"]
+        long = max(count, min(LONG_CALLS, int(LONG_SECONDS / each)))
         entry.reset()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            outcomes[way], seconds = timed_calls(call, calls, limit)
-        row[way] = {"first": seconds[0], "calls": len(seconds), "seconds": seconds}
-        if way == "compiled":
-            row["warnings"] = list(dict.fromkeys(str(w.message).splitlines()[0] for w in caught))
+        expected, long_seconds = timed_calls(
+            ways[quicker], islice(entry.stream_of_calls(), long), limit, compact
+        )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        entry.reset()
+        calls = entry.stream_of_calls()
+        outcomes["compiled"], row["compiled"] = first_calls(ways["compiled"], calls, count, limit)
+        row["recordings"] = counts(compiled.report())[2]
+        others, seconds = timed_calls(
+            ways["compiled"], islice(calls, long - row["compiled"]["calls"]), limit, compact
+        )
+    row["warnings"] = list(dict.fromkeys(str(w.message).splitlines()[0] for w in caught))
     row["errors"] = sum(isinstance(result, Exception) for result in outcomes["value_and_grad"])
+    row["long"] = {"compiled": row["compiled"]["seconds"] + seconds, "eager": long_seconds}
     found = [
         f"{way}, call {i}: {text}"
         for way in ("compiled", "backward")
@@ -221,10 +309,19 @@ def measure(entry, count, limit):
         )
         if (text := difference(got, wanted, way == "compiled"))
     ]
+    found += [
+        f"compiled, call {i}: {text}"
+        for i, (got, wanted) in enumerate(
+            zip(others, expected[row["compiled"]["calls"] :], strict=False),
+            row["compiled"]["calls"],
+        )
+        if not same_numbers(got, wanted)
+        and (text := difference(got, wanted, same_types=False))
+        and not is_rounding(entry, ways[quicker], i, got, wanted)
+    ]
     row["differences"] = len(found)
     row["difference"] = found[0][:200] if found else None
-    before = counts(compiled.report())
-    row["recordings"] = before[2]
+    before, last = counts(compiled.report()), entry.calls(count)[-STEADY_CALLS:]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for way, call in ways.items():
@@ -232,6 +329,12 @@ def measure(entry, count, limit):
     row["report"] = compiled.report()
     row["path"] = path_taken(row["report"], before)
     return row
+
+
+def first_calls(call, calls, count, limit):
+    """Outcomes of the first calls of one way, and its figures."""
+    outcomes, seconds = timed_calls(call, islice(calls, count), limit)
+    return outcomes, {"first": seconds[0], "calls": len(seconds), "seconds": seconds}
 
 
 def work(sender, name, count, limit):
@@ -276,6 +379,12 @@ def totals(row):
     return compiled, min(eager)
 
 
+def long_totals(row):
+    """Calls of the long run, and the seconds of the compiled ones and of the eager ones."""
+    made = min(map(len, row["long"].values()))
+    return made, *(sum(row["long"][way][:made]) for way in ("compiled", "eager"))
+
+
 def steady_eager(row):
     return min(row[way]["steady"] for way in EAGER_WAYS)
 
@@ -302,10 +411,17 @@ HEADERS = [
     "calls s",
     "eager s",
     "ratio",
+    "long run",
     "steady µs",
     "eager µs",
     "warning",
 ]
+
+
+def long_run(row):
+    """The ratio of the long run, with the number of calls where that is another."""
+    made, compiled, eager = long_totals(row)
+    return f"{compiled / eager:.2f}×" + (f" ({made:,} calls)" if made < LONG_CALLS else "")
 
 
 def cells(row):
@@ -322,13 +438,14 @@ def cells(row):
         f"{compiled:.3f}" + (f" ({made} calls)" if made < row["calls"] else ""),
         f"{eager:.3f}",
         f"{compiled / eager:.2f}×" + ("" if is_quick(row) else " !"),
+        long_run(row),
         f"{row['compiled']['steady'] * 1e6:,.1f}",
         f"{steady_eager(row) * 1e6:,.1f}",
         "DIFFERENT: " + row["difference"] if row["difference"] else "; ".join(row["warnings"][:1]),
     ]
 
 
-WIDTHS = [46, 12, 10, 8, 18, 8, 11, 10, 10, 0]
+WIDTHS = [46, 12, 10, 8, 18, 8, 11, 19, 10, 10, 0]
 
 
 def print_line(texts):
@@ -345,6 +462,8 @@ def summary(rows):
         return [f"{len(rows)} entries, none of which could be measured"]
     quick, replayed = sum(map(is_quick, whole)), sum(map(is_replayed, whole))
     ahead = sum(row["compiled"]["steady"] <= steady_eager(row) for row in whole)
+    long = [long_totals(row) for row in whole]
+    ahead_in_all = sum(compiled <= eager for _, compiled, eager in long)
     paths = [
         f"{sum(r['path'] == path for r in whole)} {path}" for path in (MACHINE_CODE, TAPE, EAGER)
     ]
@@ -355,7 +474,8 @@ def summary(rows):
         "everything included",
         f"{replayed} of {len(whole)} in machine code or on the tape within "
         f"{ALLOWED_RECORDINGS} recordings",
-        f"{ahead} of {len(whole)} not slower than eager once they are warm",
+        f"{ahead} of {len(whole)} not slower than eager once they are warm, "
+        f"{ahead_in_all} over {LONG_CALLS:,} calls with everything included",
         f"different from eager: {', '.join(differences) or 'none'}",
     ]
     failures = [row["name"] for row in rows if "failure" in row]
@@ -375,7 +495,9 @@ on {machine}. Each entry is a function in `benchmarks/idiom_programs`, called {c
 fresh process with other numbers, tokens and lengths each time. *Calls* is the time of all these
 calls, compiled, with recording and building included; *eager* that of the same calls with Values
 and `backward()`, or by `chainrule.value_and_grad` where that is quicker; *ratio* one divided by the
-other, with a ! where it is over {ratio}× eager + {seconds} s. *Steady* is one call once it is warm.
+other, with a ! where it is over {ratio}× eager + {seconds} s. *Long run* is that ratio over
+{long:,} calls, or over as many as take eager mode {long_seconds:g} s: what is slow for ever shows.
+*Steady* is one call once it is warm.
 All times are processor time. Every value and gradient was compared with eager's.
 
 {summary}
@@ -410,6 +532,8 @@ def markdown(rows, count, machine):
             calls=count,
             ratio=ALLOWED_RATIO,
             seconds=ALLOWED_SECONDS,
+            long=LONG_CALLS,
+            long_seconds=LONG_SECONDS,
             summary="\n".join(f"- {line}" for line in summary(rows)),
         )
     ]

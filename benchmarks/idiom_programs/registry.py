@@ -15,6 +15,7 @@ lengths differ. Its spellings are functions of these arguments, named after it::
     def bigram_zip(table, tokens): ...
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -35,8 +36,12 @@ class Entry:
 
     def calls(self, count, seed=0):
         """The arguments of so many calls, always the same ones."""
-        calls = list(islice(self.stream(np.random.default_rng(seed)), count))
-        return calls if self.adapt is None else [self.adapt(*arguments) for arguments in calls]
+        return list(islice(self.stream_of_calls(seed), count))
+
+    def stream_of_calls(self, seed=0):
+        """The arguments of these calls, one after the other, without end."""
+        calls = self.stream(np.random.default_rng(seed))
+        return calls if self.adapt is None else itertools.starmap(self.adapt, calls)
 
     def reset(self):
         """Bring back what the function changes outside of itself."""

@@ -121,11 +121,13 @@ static PyObject *get_parameters(PyObject *self, void *Py_UNUSED(closure)) {
 static PyObject *get_op(PyObject *self, void *closure) {
     Node *n = (Node *)self;
     PyObject *rule = kind_of(n) == UNBUILT ? Py_NewRef(empty_string) : get_rule(self, closure);
-    if (rule == NULL || PyUnicode_Check(rule)) {
+    if (rule == NULL || PyUnicode_CheckExact(rule)) {
         return rule;
     }
     PyObject *parameters = get_parameters(self, closure), *symbol = NULL;
-    if (parameters != NULL) {
+    if (parameters != NULL && PyUnicode_Check(rule)) { /* a name, and more: see core/condensed.py */
+        symbol = PyObject_Str(rule);
+    } else if (parameters != NULL) {
         symbol = PyObject_CallMethod(rule, "display", "(O)", parameters);
     }
     Py_DECREF(rule);

@@ -219,7 +219,10 @@ def eager_train(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def plain_call(function: Callable[..., Any], values: bool) -> Callable[..., Any]:
-    """A plain call, with Values for the parameters if wanted, and then their gradients as well."""
+    """A plain call, with Values for the parameters if wanted, and then their gradients as well.
+
+    These are differentiated again, as the result of the call and in an expression of it.
+    """
     if not values:
         return function
 
@@ -245,10 +248,20 @@ def plain_call(function: Callable[..., Any], values: bool) -> Callable[..., Any]
         result = function(lift(params), *data)
         if isinstance(result, Value):
             result.backward()
-            return result.data, [leaf.grad for leaf in leaves]
+            return result.data, [leaf.grad for leaf in leaves], curvature(result, leaves)
         return result
 
     return call
+
+
+def curvature(result: Value, leaves: list[Value]) -> Any:
+    """The Hessian of a result, and of an expression that it is part of, times a vector."""
+    found = []
+    for y in (result, result * (0.5 * result + leaves[0])) if leaves else ():
+        slopes = chainrule.gradients(y, leaves, create_graph=True)
+        along = sum(slope * (1.0 + 0.25 * k) for k, slope in enumerate(slopes))
+        found.append(chainrule.gradients(along, leaves))
+    return found
 
 
 def product(f: Callable[..., Any]) -> Callable[..., Any]:

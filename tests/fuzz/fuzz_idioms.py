@@ -10,6 +10,7 @@ from fuzz_attention import ATTENTION
 from fuzz_choices import CHECKED, CHOICES, DATA_CHOICES
 from fuzz_keyed import KEYED
 from fuzz_lookups import LOOKUPS
+from fuzz_models import DATA_MODELS, MODELS
 from fuzz_recurrences import RECURRENCES
 from fuzz_texts import TEXTS
 from fuzz_turns import DATA_TURNS, TURNS
@@ -897,4 +898,5 @@ IDIOMS = (
     *(*CHOICES, *DATA_CHOICES, *CHECKED, *TURNS, *DATA_TURNS, *TEXTS, *LOOKUPS, *KEYED),
     *RECURRENCES,
     *ATTENTION,
+    *(*MODELS, *DATA_MODELS),
 )

@@ -131,7 +131,7 @@ class Node(Protocols):
     def op(self) -> str:
         """The operation that made this node (``"+"``, ``"**2"``), ``""`` for an input."""
         rule = self._rule
-        return rule.display(self._parameters) if isinstance(rule, Op) else rule or ""
+        return rule.display(self._parameters) if isinstance(rule, Op) else str(rule or "")
 
     @property
     def children(self) -> tuple[Value, ...]:

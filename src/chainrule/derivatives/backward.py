@@ -16,7 +16,8 @@ import numpy as np
 
 from chainrule.core import errors
 from chainrule.core.backend import Value, _mode, modes, nonfinite
-from chainrule.core.graph import depending_on
+from chainrule.core.condensed import Parts
+from chainrule.core.graph import steps_on
 from chainrule.core.ops import Op
 from chainrule.derivatives.arguments import array_of
 from chainrule.trees import Array
@@ -87,28 +88,28 @@ def differentiable(y: Value, xs: list[Value]) -> list[Value]:
     """The same sums as Values, each partial derivative evaluated over the node's children."""
     if modes.recorder is not None:
         modes.recorder.selector.differentiated(y, xs)
-    order = depending_on(y, xs)
-    on_path = set(map(id, order))
+    steps = steps_on(y, xs)
+    on_path = {id(node) for node, _ in steps}
     totals: dict[int, Value] = {id(y): Value(1.0)}
     # Partials never raise. While a compiled function is recorded they do: a replay cannot tell what
     # is infinite, and leaves that to eager.
     with recording(), nonfinite("allow" if modes.recorder is None else "raise"):
-        for node in reversed(order):
+        for node, parts in reversed(steps):
             total = totals.get(id(node))
             if total is None:
                 continue
-            for i, child in enumerate(node.children):
+            for i, child in enumerate(parts.children):
                 if id(child) in on_path:
-                    share = share_of(total, slope_of(node, i))
+                    share = share_of(total, slope_of(node, parts, i))
                     if share is not None:
                         before = totals.get(id(child))
                         totals[id(child)] = share if before is None else before + share
     return [totals[id(x)] if id(x) in on_path and id(x) in totals else Value(0.0) for x in xs]
 
 
-def slope_of(node: Value, i: int) -> Value | float:
-    """∂node/∂child i as an expression of Values, or a float where the row says a constant."""
-    rule = node._rule
+def slope_of(node: Value, parts: Parts, i: int) -> Value | float:
+    """∂node/∂operand i as an expression of Values, or a float where the row says a constant."""
+    rule = parts.rule
     if not isinstance(rule, Op):
         label = f" labelled {node.label!r}" if node.label else ""
         raise TypeError(
@@ -116,7 +117,7 @@ def slope_of(node: Value, i: int) -> Value | float:
             "be differentiated again: write it with chainrule's own operations, or add a row for "
             "it to the op table (chainrule.core.ops.row)"
         )
-    slope: Value | float = rule.partials[i](node, *node.children, *node._parameters)
+    slope: Value | float = rule.partials[i](node, *parts.children, *parts.parameters)
     return slope
 
 

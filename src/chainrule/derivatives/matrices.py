@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.core.backend import Value, modes, nonfinite, topological_order, vsum
-from chainrule.core.graph import depending_on
+from chainrule.core.condensed import Parts
+from chainrule.core.graph import depending_on, steps_on
 from chainrule.derivatives.arguments import Argument, flatten_argument, flatten_results
 from chainrule.derivatives.backward import gradients, recording, share_of, slope_of
 from chainrule.derivatives.transforms import (
@@ -283,20 +284,26 @@ def _tangents(made: Call, direction: Argument, differentiable: bool) -> list[Any
         for y in made.outputs:
             if modes.recorder is not None:
                 modes.recorder.selector.differentiated(y, made.leaves)
-            for node in depending_on(y, made.leaves):
+            if differentiable:
+                steps = steps_on(y, made.leaves)
+            else:
+                steps = [(node, Parts.of(node)) for node in depending_on(y, made.leaves)]
+            for node, parts in steps:
                 if id(node) not in found:
-                    found[id(node)] = _tangent(node, found, differentiable, zero)
+                    found[id(node)] = _tangent(node, parts, found, differentiable, zero)
     return [found.get(id(y), zero) for y in made.outputs]
 
 
-def _tangent(node: Value, found: Mapping[int, Any], differentiable: bool, zero: Any) -> Any:
+def _tangent(
+    node: Value, parts: Parts, found: Mapping[int, Any], differentiable: bool, zero: Any
+) -> Any:
     total = None
-    for i, child in enumerate(node.children):
+    for i, child in enumerate(parts.children):
         step = found.get(id(child))
         if step is None:
             continue
         if differentiable:
-            share = share_of(step, slope_of(node, i))
+            share = share_of(step, slope_of(node, parts, i))
         else:
             slope = node.local_grads[i]
             share = step * slope if step and slope else None

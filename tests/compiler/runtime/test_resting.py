@@ -325,3 +325,29 @@ def test_threads():
     assert found == [True] * 4
     assert len(log) == 800
     assert counted(fast) == (800, 0, 800)
+
+
+@native
+def test_calls_that_raise_rest_too(monkeypatch):
+    def f(x, n):
+        total = 0.0
+        for k in range(40):
+            total = total + chainrule.log(x[0] - 0.01 * k) * x[1]
+        return total * n
+
+    fast = chainrule.compile(f)
+    for k in range(60):  # recorded, and then answered by the fast path
+        fast.value_and_grad([2.0 + k, 1.0], 1.0)
+    assert fast.dispatch.counts.replayed > 0
+    slowly, kept = [], chainrule.compiler.api.calls.unanswered_value_and_grad
+    monkeypatch.setattr(
+        chainrule.compiler.api.calls,
+        "unanswered_value_and_grad",
+        lambda *arguments: slowly.append(1) or kept(*arguments),
+    )
+    for k in range(400):
+        with pytest.raises(ValueError, match="log"):
+            fast.value_and_grad([-1.0 - k, 1.0], 1.0)
+    assert len(slowly) < 60
+    assert fast.dispatch.counts.calls == 460
+    assert fast.value_and_grad([3.0, 1.0], 1.0)[0] == pytest.approx(f([3.0, 1.0], 1.0))

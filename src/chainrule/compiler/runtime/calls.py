@@ -17,6 +17,7 @@ from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.tracing import is_internal
 from chainrule.compiler.runtime.assembly import are_free, come_once
 from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.expansion import Expansion
 from chainrule.compiler.runtime.keeping import Keeping, note_changes
 from chainrule.compiler.runtime.results import (
     compiled_node,
@@ -29,6 +30,7 @@ from chainrule.compiler.runtime.results import (
 )
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run
 from chainrule.core.backend import Value, kernels, modes
+from chainrule.core.condensed import Condensed
 from chainrule.derivatives import transforms
 from chainrule.derivatives.arguments import usual
 from chainrule.trees import Floats, map_leaves
@@ -306,14 +308,12 @@ def _answer(dispatch: Dispatch, run: Run, call: Call) -> tuple[Any] | None:
     assert root is not None  # see Variant.returns_several
     y = run.number(root.position)
     if modes.grad:
-        slopes, captured = run.sweep(root.position), len(variant.captured)
+        slopes = run.sweep(root.position)
         if slopes is None:
             return None
-        if call.values:
-            slopes = slopes[value_places(call, captured)]
-        else:
-            slopes = slopes[call.size : call.size + captured]
-        node = compiled_node(y, dispatch.name, children, slopes)
+        places = value_places(call, len(variant.captured))
+        expansion = Expansion.of(dispatch, run, call, root.position, places)
+        node = compiled_node(y, Condensed(dispatch.name, expansion), children, slopes[places])
     else:
         node = Value(y)
     if isinstance(variant.recording.result, tuple):
@@ -330,7 +330,11 @@ def _eager_value(
     keywords: dict[str, Any],
     call: Call | None = None,
 ) -> Any:
-    result = dispatch.function(*arguments, **keywords)
+    try:
+        result = dispatch.function(*arguments, **keywords)
+    except Exception:
+        dispatch.raised()
+        raise
     dispatch.ran_eagerly(result, call)
     if call is not None:
         dispatch.block(call)
@@ -347,9 +351,13 @@ def _eager_value_and_grad(
 ) -> Any:
     """Exactly the eager call, on the user's own objects; extras that ``f`` returns come along."""
     x, *others = arguments
-    value, gradient, result = transforms.value_and_derivative(
-        name, dispatch.function, x, others, keywords, _main
-    )
+    try:
+        value, gradient, result = transforms.value_and_derivative(
+            name, dispatch.function, x, others, keywords, _main
+        )
+    except Exception:
+        dispatch.raised()
+        raise
     dispatch.ran_eagerly(_main(result))
     if call is not None:
         dispatch.block(call)

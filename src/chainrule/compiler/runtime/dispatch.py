@@ -302,6 +302,10 @@ class Dispatch:
             self._ledger.expect(call.size)
         self._ledger.ran_eagerly()
 
+    def raised(self) -> None:
+        """Note that a call ran eagerly and raised."""
+        self._ledger.raised()
+
     def learn_size(self, result: Any, times: int = 1) -> None:
         """Estimate what a call takes by the graph of its results, if nobody knows; ``times``: all
         that is done with it takes so many times as long as building it.

@@ -23,7 +23,7 @@ from chainrule.core.backend import engine
 
 MOST_DOUBLINGS = 6  # of what a recording must have earned,
 JOINING_DOUBLINGS = 4  # and where machine code is there for it: lengths come again
-LONGEST_REST = 64  # calls that run eagerly after some in which a number was undefined,
+LONGEST_REST = 512  # calls that run eagerly after some in which a number was undefined,
 LONGEST_REFUSAL = 4096  # and before a function that was refused is searched again
 LOOKING = 0.05  # the part of eager's time that looking for a variant in vain may take,
 LOOKS = 8  # and how often that may be in advance
@@ -245,6 +245,10 @@ class Ledger:
         forgiven, self._eager_calls = divmod(self._eager_calls + calls, FORGIVEN)
         self._unused = max(0.0, self._unused - forgiven)
 
+    def raised(self) -> None:
+        """An eager call raised: it took part of eager's time, and nobody knows which."""
+        self._rest = max(0, self._rest - 1)
+
     def replayed(
         self,
         instructions: int,
@@ -315,7 +319,7 @@ class Ledger:
         self._pay(REPLAY.fixed + variants * _trying(self._size))
         if others_go_on and not allowance.is_endless:
             self._rest = min(2**self._undefined, LONGEST_REST)
-            self._undefined = min(self._undefined + 1, MOST_DOUBLINGS)
+            self._undefined += self._rest < LONGEST_REST
 
     def refused(self) -> None:
         """It was found out, which takes long, that the function had better run eagerly."""

@@ -129,16 +129,20 @@ class Variant:
             self._again = self.recording.fingerprint(), record
             self.recording = self.recording.without_instructions()
 
-    def recover(self, call: Call) -> bool:
-        """Have the instructions again; False where this call would take another path."""
+    def recorded(self, call: Call) -> Recording | None:
+        """The recording with its instructions; None where this call would take another path."""
         if self._again is None or not self.recording.shed:
-            return True
+            return self.recording
         fingerprint, record = self._again
         found = record(call)
-        if found.fingerprint() != fingerprint:
-            return False
-        self.recording = found
-        return True
+        return found if found.fingerprint() == fingerprint else None
+
+    def recover(self, call: Call) -> bool:
+        """Have the instructions again; False where this call would take another path."""
+        found = self.recorded(call)
+        if found is not None:
+            self.recording = found
+        return found is not None
 
     def forget_tape(self) -> None:
         """Free the tape, until a call needs it again."""
