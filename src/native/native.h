@@ -93,9 +93,11 @@ extern PyMethodDef filling_functions[];   /* filling.c */
 extern PyMethodDef grouping_functions[];  /* grouping.c */
 extern PyMethodDef stand_in_functions[];  /* standins.c */
 extern PyMethodDef hook_functions[];      /* hooks.c */
+extern PyMethodDef item_functions[];      /* items.c */
 extern PyType_Spec value_spec, modes_spec, tape_spec, checks_spec, passed_spec, plan_spec, decider_spec;
 extern PyType_Spec cached_call_spec, gate_spec, lock_spec, bound_spec, instructions_spec, arguments_spec, derivation_spec;
-extern PyType_Spec number_spec, watched_spec, entrance_spec, derived_entrance_spec;
+extern PyType_Spec number_spec, watched_spec, entrance_spec, derived_entrance_spec, items_spec;
+extern PyTypeObject *ItemsType;
 
 /* Fetch what a unit needs from the op table and other Python modules; -1: an error. */
 int import_value_parts(PyObject *ops);     /* value.c */
