@@ -33,6 +33,7 @@ enum {
 typedef struct {
     Py_buffer views[GIVEN];
     int view_count;
+    Py_ssize_t width; /* constants of each instruction */
     Py_ssize_t inputs, count, rule_count, wanted_count, place_count, candidate_count;
     const int32_t *codes, *operands, *roles, *wanted, *places, *order, *first, *candidate_at, *candidates;
     const int32_t *begins, *iterations; /* NULL without loops */

@@ -70,6 +70,11 @@ void *new_array(PyObject **out, Py_ssize_t count, size_t item);
 /* A contiguous buffer of `format` items, at least `count` of them; released by the caller. */
 int get_buffer(PyObject *o, Py_buffer *view, const char *format, Py_ssize_t count, int writable);
 
+/* How many constants each of so many instructions has: two where some operation has two static parameters. */
+static inline Py_ssize_t constants_each(const Py_buffer *view, Py_ssize_t count) {
+    return view->len / (Py_ssize_t)sizeof(double) < 2 * count ? 1 : 2;
+}
+
 /* The instruction codes of arrays; a rule's is FIRST_RULE + its position in the list of rules. */
 enum { INPUT = 0, CONSTANT = 1, FIRST_RULE = 2 };
 
