@@ -140,6 +140,7 @@ static int make_graph_arrays(Lift *x, int keep_dead) {
         known *= 2;
     }
     x->known_mask = known - 1;
+    x->known_scale = ((uint64_t)known << 32) / ((uint64_t)nodes + 1);
     if ((!keep_dead && (x->live = PyMem_Malloc((size_t)count + 1)) == NULL) ||
         (x->uses = PyMem_Malloc((size_t)count + 1)) == NULL ||
         (x->iterations != NULL && (x->moving = PyMem_Malloc((size_t)nodes + 1)) == NULL) ||

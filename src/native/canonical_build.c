@@ -231,6 +231,14 @@ static int32_t operand_node(Lift *x, Py_ssize_t i, int j) {
     return *gathered;
 }
 
+#define NEAR 16 /* slots */
+
+/* Slot `step` of those where a node may be: first near those of nodes with operands like its own, which are
+ * in the cache, then anywhere. */
+static inline int32_t *known_slot(const Lift *x, uint64_t near, uint64_t hash, uint64_t step) {
+    return &x->known[(step < NEAR ? near + step : hash + step) & x->known_mask];
+}
+
 /* The same operation on the same operands is one node. */
 static int32_t known_node(Lift *x, Py_ssize_t i, const int32_t *plains, Py_ssize_t count) {
     int32_t code = x->codes[i];
@@ -241,12 +249,17 @@ static int32_t known_node(Lift *x, Py_ssize_t i, const int32_t *plains, Py_ssize
         h = mix(h, bits_of(x->constants[x->width * i + k]));
     }
     int moving = 0;
+    int32_t last = 0;
     for (Py_ssize_t k = 0; k < count; k++) {
         h = mix(h, (uint64_t)plains[k]);
         moving |= moves(x, i, plains[k]);
+        last = plains[k] > last ? plains[k] : last;
     }
-    for (;; h++) {
-        int32_t node = x->known[h & x->known_mask];
+    uint64_t near = (uint64_t)last * x->known_scale >> 32;
+    int32_t *slot;
+    for (uint64_t step = 0;; step++) {
+        slot = known_slot(x, near, h, step);
+        int32_t node = *slot;
         if (node < 0) {
             break;
         }
@@ -262,7 +275,7 @@ static int32_t known_node(Lift *x, Py_ssize_t i, const int32_t *plains, Py_ssize
     }
     memcpy(&x->plains[x->plain_count], plains, (size_t)count * sizeof *plains);
     x->plain_count += count;
-    return x->known[h & x->known_mask] = add_node(x, i, NODE_RULE, -1);
+    return *slot = add_node(x, i, NODE_RULE, -1);
 }
 
 /* ---------------------------------------------------------------------------- instructions ----- */

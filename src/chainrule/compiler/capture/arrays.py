@@ -579,8 +579,8 @@ def _as_kind(x: Any, kind: np.dtype[Any]) -> Any:
 
 if kernels is not None:  # iter(array), without the error that numpy raises at its end
     kernels.set_arrays(np.ndarray, DataArray, type(iter(np.zeros(1))))
-    _items: Callable[[Any], Any] = kernels.items
-    setattr(DataArray, "__iter__", lambda self: _items(self))  # noqa: B010
+    _iterator: Callable[[Any], Any] = kernels.items
+    setattr(DataArray, "__iter__", lambda self: _iterator(self))  # noqa: B010
 
 
 setattr(  # noqa: B010  # what numpy asks where a stand-in is an operand

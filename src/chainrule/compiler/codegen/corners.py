@@ -26,7 +26,7 @@ from chainrule.compiler.codegen.walks import Trip, Walk, Walks
 from chainrule.compiler.lift.corners import RESULT, Pair, Side, corners, sure_zeros
 from chainrule.compiler.lift.exactness import rounds_once
 from chainrule.compiler.lift.graph import EXTREME, RULE, SUM
-from chainrule.compiler.lift.program import Addresses, Instruction
+from chainrule.compiler.lift.program import Addresses, Instruction, Program
 
 MARGIN = 1e-9  # of a number's size, or of 1
 
@@ -56,16 +56,11 @@ class Corners:
             if i.kind == SUM and read[i.out].any() and _is_added_at_once(walks, k, i)
         }
         self._sure = sure_zeros(program, self.pairs, self.added)
-        self._sum_at = np.full(program.size, -1)
-        for k, instruction in enumerate(program.instructions):
-            if instruction.kind == SUM and instruction.loop is None:
-                self._sum_at[instruction.out] = k
-        self._made_by = np.full(program.size, -1)
+        self._makers = Makers(program)
         self._is_alike: list[bool] = []  # per instruction: whether one code computes its results
-        for k, instruction in enumerate(program.instructions):
+        for instruction in program.instructions:
             is_even = instruction.loop is None and all(t.each for t in instruction.sums)
             self._is_alike.append(is_even and all(map(self._is_of_one, instruction.reads)))
-            self._made_by[instruction.out] = k
         self._sizes: dict[int, int] = {}  # per sum: how far from its results the sizes of terms are
 
     def near(self, k: int, y: Vector, xs: list[Vector]) -> Condition | None:
@@ -115,8 +110,8 @@ class Corners:
 
     def _is_of_one(self, addresses: Addresses) -> bool:
         """Whether these are inputs, or were all computed by the same operations."""
-        (made_by, *others) = np.unique(self._made_by[addresses]).tolist() or [-1]
-        return not others and (made_by < 0 or self._is_alike[made_by])
+        made_by = self._makers.one(addresses, len(self._is_alike))
+        return made_by is not None and (made_by < 0 or self._is_alike[made_by])
 
     def look_for_ties(self, emitter: Emitter, k: int, walk: Walk) -> None:
         """Make each extreme number of some NaN that another one nearly is."""
@@ -188,12 +183,16 @@ class Corners:
             return None
         found = {}
         for j, column in enumerate(instruction.columns):
-            (first, *more) = np.unique(self._sum_at[column]).tolist()
             if not self._sure[column].all():
-                if first < 0 or more:
+                first = self._makers.one(column, len(self.program.instructions))
+                if first is None or first < 0 or not self._is_plain_sum(first):
                     return None
                 found[j] = first
         return found or None
+
+    def _is_plain_sum(self, k: int) -> bool:
+        instruction = self.program.instructions[k]
+        return instruction.kind == SUM and instruction.loop is None
 
     def look_at_terms(
         self, emitter: Emitter, k: int, walks: list[Walk], sums: dict[int, int]
@@ -269,6 +268,37 @@ class Corners:
         if self._sure[walk.columns[column]].all():
             return abs(x)
         return (abs(x) > 1.0).choose(abs(x), 1.0)
+
+
+class Makers:
+    """Which instruction of a program makes the number at an address: results lie side by side."""
+
+    def __init__(self, program: Program) -> None:
+        starts = np.array([i.start for i in program.instructions], np.int64)
+        self._order = np.argsort(starts, kind="stable")
+        self._starts = starts[self._order]
+        counts = np.array([i.count for i in program.instructions], np.int64)
+        self._ends = self._starts + counts[self._order]
+
+    def one(self, addresses: Addresses, known: int) -> int | None:
+        """The instruction that makes all of these numbers; -1: none; None: several do.
+
+        Only the first ``known`` instructions count.
+        """
+        if not len(addresses) or addresses.max() < self._starts[0]:
+            return -1
+        low, high = self._all(np.array([addresses.min(), addresses.max()])).tolist()
+        if low == high >= 0:
+            return int(low) if low < known else -1
+        made_by = self._all(addresses)
+        (first, *others) = np.unique(np.where(made_by < known, made_by, -1)).tolist()
+        return None if others else int(first)
+
+    def _all(self, addresses: Addresses) -> Addresses:
+        """The instruction that makes each number, or -1."""
+        place = np.searchsorted(self._starts, addresses, side="right") - 1
+        inside = (place >= 0) & (addresses < self._ends[place])
+        return np.where(inside, self._order[place], -1)
 
 
 def _is_added_at_once(walks: Walks, k: int, instruction: Instruction) -> bool:

@@ -181,11 +181,12 @@ class Extension:
         old = self._recording
         unflagged = np.zeros(len(kept), np.bool_)
         unflagged[:base] = old.unflagged
+        constants = np.array(self.constants, np.float64).reshape(-1, 2)
         return Recording(
             inputs=old.inputs,
             codes=np.array(self.codes, np.int32)[kept],
             operands=at[np.array(self.operands, np.int32)[kept]],
-            constants=as_needed(np.array(self.constants, np.float64)[kept], self.rules),
+            constants=as_needed(constants[kept], self.rules),
             number=np.array(self.number, np.bool_)[kept],
             rules=tuple(self.rules),
             unflagged=unflagged,
