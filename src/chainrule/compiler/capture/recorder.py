@@ -46,6 +46,7 @@ def _applied(op: Op, *operands: Any) -> Value:
 if kernels is not None:
     _applied = kernels.apply_row  # the same
 
+
 def extreme_start(rule: Op) -> float:
     """What max or min begins with: the identity, so that one item gives the instructions of two."""
     return -math.inf if rule is ops.first_max else math.inf

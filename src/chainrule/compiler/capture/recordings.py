@@ -44,8 +44,9 @@ class Recording:
     ``codes[i]`` is INPUT, CONSTANT or FIRST_RULE + the position of its rule in ``rules``;
     ``operands[i]`` up to three earlier positions (-1: none); ``constants[i]`` its numbers: the
     constant, a plain number in the place of the second operand (``number[i]``), or the rule's
-    static parameters: one number each, or two where some rule has two. ``unflagged[i]``: made where undefined values were allowed. ``selection``:
-    what the integers passed decide: operands, numbers, and whether this recording holds at all.
+    static parameters. They have one column, or two where some rule has two parameters.
+    ``unflagged[i]``: made where undefined values were allowed. ``selection``: what the integers
+    passed decide: operands, numbers, and whether this recording holds at all.
     ``shed``: of a recording whose instructions were let go, how many there were, else 0.
     """
 
