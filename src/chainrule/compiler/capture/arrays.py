@@ -577,8 +577,10 @@ def _as_kind(x: Any, kind: np.dtype[Any]) -> Any:
     return x.as_kind(kind.type) if type(x) in (Traced, Whole, Detached) else kind.type(x)
 
 
+#: what C knows of arrays
+ARRAY_TYPES: tuple[Any, ...] = (np.ndarray, DataArray, type(iter(np.zeros(1))))
 if kernels is not None:  # iter(array), without the error that numpy raises at its end
-    kernels.set_arrays(np.ndarray, DataArray, type(iter(np.zeros(1))))
+    kernels.set_arrays(*ARRAY_TYPES)
     _iterator: Callable[[Any], Any] = kernels.items
     setattr(DataArray, "__iter__", lambda self: _iterator(self))  # noqa: B010
 

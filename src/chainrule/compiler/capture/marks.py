@@ -143,7 +143,7 @@ class Marks:
         """The mark of every instruction of a recording, for the integers it was made with."""
         found: list[int] = self.inputs(recording.inputs).tolist()
         given = recording.constants
-        constants = self.constants(given.ravel()).reshape(given.shape).tolist()
+        constants = self.constants(given.ravel()).reshape(-1, given.shape[1]).tolist()
         selection = recording.selection
         known = IntegerMarks.of(self, selection.program)
         places = zip(selection.places.tolist(), selection.owners.tolist(), strict=True)
