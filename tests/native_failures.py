@@ -11,6 +11,7 @@ import collections
 import copy
 import dataclasses
 import gc
+import math
 import os
 import pickle
 import sys
@@ -37,6 +38,7 @@ from native_parts import (
 from native_tapes import linearize
 
 from chainrule import _native
+from chainrule.compiler.capture.arrays import ARRAY_TYPES
 from chainrule.compiler.capture.hooks import HOOK_PARTS
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.core import ops
@@ -330,6 +332,10 @@ for _name, _f in {
     ],
     "opposite of a stand-in": lambda s: -data(s)[0],
     "a stand-in beside a Value": lambda s: [s.a * data(s)[0], s.a - s.b.data, s.a + s.b.data],
+    "choose": lambda s: _native.choose(data(s), ops.first_max, -math.inf),
+    "a number that depends on Values, detached": lambda s: [s.a * s.b.data, s.a - s.b.data],
+    "zip_items": lambda s: list(_native.zip_items(np.zeros(2), np.zeros((2, 1)), [s.a, s.b])),
+    "items": lambda s: list(_native.items(np.zeros(2))),
     "asked": lambda s: [_native.asked(x, "data") for x in (s.a, [], 1.5)],
     "asked of a list": lambda s: _native.asked([], "append"),
     "read": lambda s: [_native.read([1.5], 0), _native.read({"w": [1]}, "w")],
@@ -337,6 +343,7 @@ for _name, _f in {
 }.items():
     case(_name, recorded(_f), prepare=with_extra(0, recorder=written), python=True)
 case("set_hooks", lambda s: _native.set_hooks(*HOOK_PARTS))
+case("set_arrays", lambda s: _native.set_arrays(*ARRAY_TYPES))
 case(
     "recorded backward",
     recorded(lambda s: s.y.backward()),

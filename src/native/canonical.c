@@ -22,7 +22,7 @@ static int check_instruction(Lift *x, Py_ssize_t i) {
         fits = p[0] >= 0 && (number || p[1] >= 0 || (role != ROLE_ADD && role != ROLE_MUL));
         x->term_limit += role == ROLE_ADD ? 2 : role != ROLE_PLAIN;
         x->product_limit += role == ROLE_MUL;
-        x->known_limit += role == ROLE_ADD ? number && x->constants[2 * i] != 0.0 : role != ROLE_MUL;
+        x->known_limit += role == ROLE_ADD ? number && x->constants[x->width * i] != 0.0 : role != ROLE_MUL;
         x->plain_limit += operand_count(x, i);
     }
     if (!fits) {
@@ -39,7 +39,7 @@ static int check_given(Lift *x) {
     }
     for (Py_ssize_t code = 0; code < x->rule_count; code++) {
         int32_t role = x->roles[2 * code], parameters = x->roles[2 * code + 1];
-        if (role < ROLE_PLAIN || role > ROLE_MIN || parameters < 0 || parameters > 2) {
+        if (role < ROLE_PLAIN || role > ROLE_MIN || parameters < 0 || parameters > x->width) {
             PyErr_Format(PyExc_ValueError, "code %zd is malformed", code);
             return -1;
         }
@@ -90,7 +90,7 @@ static int get_given(Lift *x, PyObject **given) {
         if (k == G_CODES) {
             x->count = least[G_NUMBER] = given_items(x, k);
             least[G_OPERANDS] = 3 * x->count;
-            least[G_CONSTANTS] = 2 * x->count;
+            least[G_CONSTANTS] = x->count;
             least[G_CLASSES] = x->inputs;
         } else if (k == G_ROLES) {
             x->rule_count = given_items(x, k) / 2;
@@ -105,6 +105,7 @@ static int get_given(Lift *x, PyObject **given) {
     x->codes = x->views[G_CODES].buf;
     x->operands = x->views[G_OPERANDS].buf;
     x->constants = x->views[G_CONSTANTS].buf;
+    x->width = constants_each(&x->views[G_CONSTANTS], x->count);
     x->number = x->views[G_NUMBER].buf;
     x->roles = x->views[G_ROLES].buf;
     x->identities = x->views[G_IDENTITIES].buf;
@@ -139,6 +140,7 @@ static int make_graph_arrays(Lift *x, int keep_dead) {
         known *= 2;
     }
     x->known_mask = known - 1;
+    x->known_scale = ((uint64_t)known << 32) / ((uint64_t)nodes + 1);
     if ((!keep_dead && (x->live = PyMem_Malloc((size_t)count + 1)) == NULL) ||
         (x->uses = PyMem_Malloc((size_t)count + 1)) == NULL ||
         (x->iterations != NULL && (x->moving = PyMem_Malloc((size_t)nodes + 1)) == NULL) ||

@@ -33,6 +33,7 @@ enum {
 typedef struct {
     Py_buffer views[GIVEN];
     int view_count;
+    Py_ssize_t width; /* constants of each instruction */
     Py_ssize_t inputs, count, rule_count, wanted_count, place_count, candidate_count;
     const int32_t *codes, *operands, *roles, *wanted, *places, *order, *first, *candidate_at, *candidates;
     const int32_t *begins, *iterations; /* NULL without loops */
@@ -48,6 +49,7 @@ typedef struct {
     int32_t spare;               /* the first of those that are free again, or -1 */
     int32_t *known;              /* nodes by their operation and operands */
     uint64_t *set, known_mask;
+    uint64_t known_scale;        /* slots of `known` for a node, times 2**32 */
     Py_ssize_t place;            /* the first that is not before the present instruction */
     int32_t *gathered;           /* the node of what each place selects, at the first that selects the same; or -1 */
 

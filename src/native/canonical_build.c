@@ -121,7 +121,7 @@ static uint64_t signature_of(const Lift *x, Py_ssize_t node, Py_ssize_t i) {
     case NODE_RULE:
         h = mix(mix(h, identity_of(x, code)), x->number[i] != 0);
         for (int k = 0; k < x->roles[2 * code + 1]; k++) {
-            h = mix(h, bits_of(x->constants[2 * i + k]));
+            h = mix(h, bits_of(x->constants[x->width * i + k]));
         }
         for (int64_t k = x->plain_at[node]; k < x->plain_count; k++) {
             h = mix(h, seen(x, i, x->plains[k]));
@@ -231,6 +231,14 @@ static int32_t operand_node(Lift *x, Py_ssize_t i, int j) {
     return *gathered;
 }
 
+#define NEAR 16 /* slots */
+
+/* Slot `step` of those where a node may be: first near those of nodes with operands like its own, which are
+ * in the cache, then anywhere. */
+static inline int32_t *known_slot(const Lift *x, uint64_t near, uint64_t hash, uint64_t step) {
+    return &x->known[(step < NEAR ? near + step : hash + step) & x->known_mask];
+}
+
 /* The same operation on the same operands is one node. */
 static int32_t known_node(Lift *x, Py_ssize_t i, const int32_t *plains, Py_ssize_t count) {
     int32_t code = x->codes[i];
@@ -238,15 +246,20 @@ static int32_t known_node(Lift *x, Py_ssize_t i, const int32_t *plains, Py_ssize
     used = used > number ? used : number;
     uint64_t h = mix((uint64_t)code, (uint64_t)number);
     for (int k = 0; k < used; k++) {
-        h = mix(h, bits_of(x->constants[2 * i + k]));
+        h = mix(h, bits_of(x->constants[x->width * i + k]));
     }
     int moving = 0;
+    int32_t last = 0;
     for (Py_ssize_t k = 0; k < count; k++) {
         h = mix(h, (uint64_t)plains[k]);
         moving |= moves(x, i, plains[k]);
+        last = plains[k] > last ? plains[k] : last;
     }
-    for (;; h++) {
-        int32_t node = x->known[h & x->known_mask];
+    uint64_t near = (uint64_t)last * x->known_scale >> 32;
+    int32_t *slot;
+    for (uint64_t step = 0;; step++) {
+        slot = known_slot(x, near, h, step);
+        int32_t node = *slot;
         if (node < 0) {
             break;
         }
@@ -256,13 +269,13 @@ static int32_t known_node(Lift *x, Py_ssize_t i, const int32_t *plains, Py_ssize
             (!moving || x->iterations[origin] == x->iterations[i]) &&
             x->plain_at[node + 1] - x->plain_at[node] == count &&
             memcmp(&x->plains[x->plain_at[node]], plains, (size_t)count * sizeof *plains) == 0 &&
-            memcmp(&x->constants[2 * origin], &x->constants[2 * i], (size_t)used * sizeof(double)) == 0) {
+            memcmp(&x->constants[x->width * origin], &x->constants[x->width * i], (size_t)used * sizeof(double)) == 0) {
             return node;
         }
     }
     memcpy(&x->plains[x->plain_count], plains, (size_t)count * sizeof *plains);
     x->plain_count += count;
-    return x->known[h & x->known_mask] = add_node(x, i, NODE_RULE, -1);
+    return *slot = add_node(x, i, NODE_RULE, -1);
 }
 
 /* ---------------------------------------------------------------------------- instructions ----- */
@@ -330,7 +343,7 @@ static int lift_extreme(Lift *x, Py_ssize_t i, double start) {
     if (right < 0) {
         return 0;
     }
-    if (x->codes[right] == CONSTANT && x->constants[2 * (Py_ssize_t)right] == start && place_of(x, i, 1) < 0) {
+    if (x->codes[right] == CONSTANT && x->constants[x->width * right] == start && place_of(x, i, 1) < 0) {
         add_term(x, i, operand_node(x, i, 0), -1);
     } else if (waits(x, i, 0) == x->codes[i]) {
         take_terms(x, i, x->operands[3 * i]);
@@ -345,7 +358,7 @@ static int lift_extreme(Lift *x, Py_ssize_t i, double start) {
 static void lift_instruction(Lift *x, Py_ssize_t i) {
     int role = x->roles[2 * x->codes[i]];
     int number = x->number[i] != 0;
-    if (role == ROLE_ADD && !(number && x->constants[2 * i] != 0.0)) {
+    if (role == ROLE_ADD && !(number && x->constants[x->width * i] != 0.0)) {
         lift_sum(x, i);
         return;
     }

@@ -18,8 +18,8 @@ Watched *watched_recorder(void) {
     }
     Watched *w = (Watched *)recorder;
     int whole = w->either && w->watched && w->simple && w->known && w->detached && w->true_sites;
-    return whole && PyDict_Check(w->either) && PyDict_Check(w->detached) && PyAnySet_Check(w->watched) &&
-                   PyAnySet_Check(w->simple) && PyAnySet_Check(w->known)
+    return whole && PyDict_CheckExact(w->either) && PyDict_CheckExact(w->detached) &&
+                   PyAnySet_CheckExact(w->watched) && PyAnySet_CheckExact(w->simple) && PyAnySet_CheckExact(w->known)
                ? w
                : NULL;
 }
@@ -67,10 +67,9 @@ static int is_silent(const Watched *w, PyObject *x, PyObject *name) {
     }
     PyObject *kind = (PyObject *)Py_TYPE(x);
     if (kind == (PyObject *)ValueType) {
-        if (!w->told || PyDict_Size(w->either) != 0) {
-            return 0;
-        }
-    } else if (kind == (PyObject *)&PyList_Type && PyUnicode_CompareWithASCIIString(name, "append") == 0) {
+        return w->told && PyDict_Size(w->either) == 0;
+    }
+    if (kind == (PyObject *)&PyList_Type && PyUnicode_CompareWithASCIIString(name, "append") == 0) {
         return is_unwatched(w, x);
     } else if (PyDict_Size(w->either) != 0 || PyType_Check(x) || is_a(x, STAND_INS)) {
         return 0;

@@ -10,7 +10,6 @@
 
 /* Another recording's arrays. */
 enum { CODES, OPERANDS, CONSTANTS, NUMBER, ARRAYS };
-static const size_t row_bytes[ARRAYS] = {sizeof(int32_t), 3 * sizeof(int32_t), 2 * sizeof(double), 1};
 static const char *const formats[ARRAYS] = {"i", "i", "d", "B"};
 
 /* A Value that is no instruction, and what stands for it as an operand: a position, or -2, -3, ... for
@@ -41,6 +40,7 @@ typedef struct Instructions {
     char *row[ARRAYS];         /* their contents */
     Py_buffer like[ARRAYS];    /* another recording's, */
     Py_ssize_t likes;          /* and how many instructions it has; -1: there is none */
+    Py_ssize_t width, like_width; /* constants of each instruction: two where an operation has two parameters */
     Buffer uses;               /* Use: where foreign Values are operands */
     Marks marks;               /* on: nodes have marks in place of positions */
     MarkSet hashed;            /* of operations other than sums, products and maxima */
@@ -52,8 +52,18 @@ static uint64_t sessions;
 typedef struct {
     int32_t code, operand[3];
     double constant[2];
-    char number;
+    char number, is_wide; /* wide: both constants are its operation's */
 } Row;
+
+/* The bytes of one instruction in an array. */
+static inline size_t row_bytes(const Instructions *x, int array) {
+    switch (array) {
+    case CODES: return sizeof(int32_t);
+    case OPERANDS: return 3 * sizeof(int32_t);
+    case CONSTANTS: return (size_t)x->width * sizeof(double);
+    default: return 1;
+    }
+}
 
 /* ------------------------------------------------------------------------------ positions ------ */
 
@@ -209,7 +219,7 @@ static int make_room(Instructions *x, Py_ssize_t room) {
         return -1;
     }
     for (int k = 0; k < ARRAYS; k++) {
-        Py_ssize_t bytes = (x->base + room) * (Py_ssize_t)row_bytes[k];
+        Py_ssize_t bytes = (x->base + room) * (Py_ssize_t)row_bytes(x, k);
         if (x->array[k] == NULL) {
             x->array[k] = PyByteArray_FromStringAndSize(NULL, bytes);
         } else if (PyByteArray_Resize(x->array[k], bytes) < 0) {
@@ -225,11 +235,12 @@ static int make_room(Instructions *x, Py_ssize_t room) {
 }
 
 static void write_inputs(Instructions *x) {
-    const Row row = {INPUT, {-1, -1, -1}, {0.0, 0.0}, 0};
+    const Row row = {INPUT, {-1, -1, -1}, {0.0, 0.0}, 0, 0};
+    const size_t constants = row_bytes(x, CONSTANTS);
     for (Py_ssize_t i = 0; i < x->base; i++) {
         ((int32_t *)x->row[CODES])[i] = row.code;
         memcpy(x->row[OPERANDS] + i * 3 * sizeof(int32_t), row.operand, sizeof row.operand);
-        memcpy(x->row[CONSTANTS] + i * 2 * sizeof(double), row.constant, sizeof row.constant);
+        memcpy(x->row[CONSTANTS] + (size_t)i * constants, row.constant, constants);
         x->row[NUMBER][i] = row.number;
     }
 }
@@ -239,6 +250,7 @@ static int part(Instructions *x) {
     if (x->array[0] != NULL) {
         return 0;
     }
+    x->width = x->likes < 0 ? 1 : x->like_width;
     if (make_room(x, x->count + 1024) < 0) {
         for (int k = 0; k < ARRAYS; k++) {
             Py_CLEAR(x->array[k]);
@@ -247,9 +259,29 @@ static int part(Instructions *x) {
     }
     write_inputs(x);
     for (int k = 0; k < ARRAYS && x->likes >= 0; k++) {
-        size_t begin = (size_t)x->base * row_bytes[k];
-        memcpy(x->row[k] + begin, (char *)x->like[k].buf + begin, (size_t)x->count * row_bytes[k]);
+        size_t begin = (size_t)x->base * row_bytes(x, k);
+        memcpy(x->row[k] + begin, (char *)x->like[k].buf + begin, (size_t)x->count * row_bytes(x, k));
     }
+    return 0;
+}
+
+/* The first operation with two static parameters: from here on each instruction has two constants. */
+static int widen(Instructions *x) {
+    Py_ssize_t rows = x->base + x->room, bytes = 2 * rows * (Py_ssize_t)sizeof(double);
+    PyObject *wide = PyByteArray_FromStringAndSize(NULL, bytes);
+    if (wide == NULL) {
+        return -1;
+    }
+    double *to = (double *)PyByteArray_AsString(wide);
+    const double *from = (const double *)x->row[CONSTANTS];
+    for (Py_ssize_t i = 0; i < x->base + x->count; i++) {
+        to[2 * i] = from[i];
+        to[2 * i + 1] = 0.0;
+    }
+    Py_DECREF(x->array[CONSTANTS]);
+    x->array[CONSTANTS] = wide;
+    x->row[CONSTANTS] = (char *)to;
+    x->width = 2;
     return 0;
 }
 
@@ -263,7 +295,9 @@ static inline int is_like(const Instructions *x, Py_ssize_t i, const Row *row) {
     }
     return row->code == ((const int32_t *)x->like[CODES].buf)[i] &&
            row->number == ((const char *)x->like[NUMBER].buf)[i] &&
-           memcmp(row->constant, (const double *)x->like[CONSTANTS].buf + 2 * i, sizeof row->constant) == 0;
+           row->is_wide < x->like_width &&
+           memcmp(row->constant, (const double *)x->like[CONSTANTS].buf + x->like_width * i,
+                  (size_t)x->like_width * sizeof(double)) == 0;
 }
 
 /* One more instruction; a failure leaves no part of it. */
@@ -291,9 +325,16 @@ static int write_row(Instructions *x, const Row *row) {
     if (UNLIKELY(x->count == x->room) && make_room(x, x->room + x->room / 4 + 1024) < 0) {
         goto failed;
     }
+    if (UNLIKELY(row->is_wide >= x->width) && widen(x) < 0) {
+        goto failed;
+    }
     ((int32_t *)x->row[CODES])[i] = row->code;
     memcpy(x->row[OPERANDS] + (size_t)i * sizeof row->operand, row->operand, sizeof row->operand);
-    memcpy(x->row[CONSTANTS] + (size_t)i * sizeof row->constant, row->constant, sizeof row->constant);
+    double *constant = (double *)x->row[CONSTANTS] + x->width * i;
+    constant[0] = row->constant[0];
+    if (x->width > 1) {
+        constant[1] = row->constant[1];
+    }
     x->row[NUMBER][i] = row->number;
     x->count++;
     return 0;
@@ -323,7 +364,7 @@ static int32_t code_of(Instructions *x, Kind kind, PyObject *rule) {
 static inline Node *written_operation(Instructions *x, Kind kind, double y, Node *a, Node *b, double s0,
                                       double s1) {
     int failed = 0;
-    Row row = {code_of(x, kind, rows[kind]), {-1, -1, -1}, {0.0, 0.0}, (char)has_number(kind)};
+    Row row = {code_of(x, kind, rows[kind]), {-1, -1, -1}, {0.0, 0.0}, (char)has_number(kind), 0};
     settle(a);
     row.operand[0] = stands_for(x, a, &failed);
     if (b != NULL) {
@@ -370,7 +411,7 @@ PyObject *record_rule(PyObject *rule, double y, Node **operands, Py_ssize_t coun
     if (x->marks.on) {
         return (PyObject *)marked_rule(x, rule, y, operands, count);
     }
-    Row row = {code_of(x, EXTENDED, rule), {-1, -1, -1}, {0.0, 0.0}, 0};
+    Row row = {code_of(x, EXTENDED, rule), {-1, -1, -1}, {0.0, 0.0}, 0, 0};
     for (Py_ssize_t j = 0; j < count; j++) {
         settle(operands[j]);
         row.operand[j] = stands_for(x, operands[j], &failed);
@@ -451,7 +492,7 @@ static Py_ssize_t add_node(Instructions *x, Node *n) {
         return index_of(n);
     }
     Kind kind = kind_of(n);
-    Row row = {CONSTANT, {-1, -1, -1}, {0.0, 0.0}, (char)has_number(kind)};
+    Row row = {CONSTANT, {-1, -1, -1}, {0.0, 0.0}, (char)has_number(kind), 0};
     Extension *extension = kind == EXTENDED ? extension_of(n) : NULL;
     Py_ssize_t index = x->count;
     if (extension != NULL && (extension->count > 3 || PyTuple_Size(extension->parameters) > 2 ||
@@ -470,6 +511,7 @@ static Py_ssize_t add_node(Instructions *x, Node *n) {
         }
         for (Py_ssize_t j = 0; extension && j < PyTuple_Size(extension->parameters); j++) {
             row.constant[j] = PyFloat_AsDouble(PyTuple_GetItem(extension->parameters, j)); /* floats */
+            row.is_wide = j > 0;
         }
         if (row.number || kind == POW) {
             row.constant[0] = kind == POW ? n->slope[1] : number_of(n, kind);
@@ -527,8 +569,8 @@ static int shift_rows(Instructions *x, Py_ssize_t shift) {
         operands[k] += operands[k] >= base ? (int32_t)shift : 0;
     }
     for (int k = 0; k < ARRAYS; k++) {
-        memmove(x->row[k] + (size_t)(base + shift) * row_bytes[k], x->row[k] + (size_t)base * row_bytes[k],
-                (size_t)x->count * row_bytes[k]);
+        size_t bytes = row_bytes(x, k);
+        memmove(x->row[k] + (size_t)(base + shift) * bytes, x->row[k] + (size_t)base * bytes, (size_t)x->count * bytes);
     }
     x->base += shift;
     x->room = x->count;
@@ -693,13 +735,14 @@ static int open_like(Instructions *x, PyObject *like) {
     Py_ssize_t count = PyObject_Size(given[CODES]);
     int open = 0;
     for (; open < ARRAYS && count >= 0; open++) {
-        Py_ssize_t items = open == OPERANDS ? 3 * count : open == CONSTANTS ? 2 * count : count;
+        Py_ssize_t items = open == OPERANDS ? 3 * count : count;
         if (get_buffer(given[open], &x->like[open], formats[open], items, 0) < 0) {
             break;
         }
     }
     if (open == ARRAYS && x->base >= 0 && x->base <= count) {
         x->likes = count;
+        x->like_width = constants_each(&x->like[CONSTANTS], count);
         return 0;
     }
     while (open-- > 0) {

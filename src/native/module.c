@@ -5,7 +5,7 @@
  *
  * Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c, sums.c, modes.c, optimisers.c,
  * arguments.c and derivation.c (an eager derivative, from the argument to the gradient).
- * For compiled functions: recording.c, standins.c, hooks.c, instructions.c, marks.c (what a run computes), flatten.c,
+ * For compiled functions: recording.c, standins.c, hooks.c, items.c, instructions.c, marks.c (what a run computes), flatten.c,
  * canonical.c and grouping.c (from a recording to arrays), tape.c, tape_run.c and tape_sweep.c (running a recording),
  * integers.c and selecting.c (what integers decide), checks.c,
  * passed.c, plan.c and gate.c (the fast path of a call), samples.c and packing.c (the samples of training).
@@ -23,7 +23,7 @@ static PyMethodDef *const functions[] = {
     value_functions,     sum_functions,    flatten_functions, optimiser_functions,
     canonical_functions, passed_functions, sample_functions,  check_functions,
     packing_functions,   recording_functions, filling_functions, grouping_functions,
-    stand_in_functions,  hook_functions,
+    stand_in_functions,  hook_functions,    item_functions,
 };
 
 /* The types, and where the units look for those that they use. */
@@ -50,6 +50,7 @@ static const struct {
     {"Derivation", &derivation_spec, &DerivationType},
     {"Number", &number_spec, &NumberType},
     {"Watched", &watched_spec, &WatchedType},
+    {"Items", &items_spec, &ItemsType},
 };
 
 static struct PyModuleDef definition = {.m_base = PyModuleDef_HEAD_INIT,

@@ -70,6 +70,11 @@ void *new_array(PyObject **out, Py_ssize_t count, size_t item);
 /* A contiguous buffer of `format` items, at least `count` of them; released by the caller. */
 int get_buffer(PyObject *o, Py_buffer *view, const char *format, Py_ssize_t count, int writable);
 
+/* How many constants each of so many instructions has: two where some operation has two static parameters. */
+static inline Py_ssize_t constants_each(const Py_buffer *view, Py_ssize_t count) {
+    return view->len / (Py_ssize_t)sizeof(double) < 2 * count ? 1 : 2;
+}
+
 /* The instruction codes of arrays; a rule's is FIRST_RULE + its position in the list of rules. */
 enum { INPUT = 0, CONSTANT = 1, FIRST_RULE = 2 };
 
@@ -93,9 +98,11 @@ extern PyMethodDef filling_functions[];   /* filling.c */
 extern PyMethodDef grouping_functions[];  /* grouping.c */
 extern PyMethodDef stand_in_functions[];  /* standins.c */
 extern PyMethodDef hook_functions[];      /* hooks.c */
+extern PyMethodDef item_functions[];      /* items.c */
 extern PyType_Spec value_spec, modes_spec, tape_spec, checks_spec, passed_spec, plan_spec, decider_spec;
 extern PyType_Spec cached_call_spec, gate_spec, lock_spec, bound_spec, instructions_spec, arguments_spec, derivation_spec;
-extern PyType_Spec number_spec, watched_spec, entrance_spec, derived_entrance_spec;
+extern PyType_Spec number_spec, watched_spec, entrance_spec, derived_entrance_spec, items_spec;
+extern PyTypeObject *ItemsType;
 
 /* Fetch what a unit needs from the op table and other Python modules; -1: an error. */
 int import_value_parts(PyObject *ops);     /* value.c */

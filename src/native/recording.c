@@ -21,8 +21,7 @@ static double block_value(int code, const double *x) {
 
 /* The node of an operation that becomes an instruction at once; None where there is more to it. Nothing was
  * recorded then. */
-PyObject *recorded_row(PyObject *op, PyObject *operands) {
-    Py_ssize_t count = PyTuple_Size(operands);
+PyObject *recorded_block(PyObject *op, PyObject *const *operands, Py_ssize_t count) {
     int code = T_DETACH, fits = instructions != NULL && !grad_off && !nonfinite_allowed && !debug_on;
     while (code < T_ROW && block_names[code] != op) {
         code++;
@@ -30,7 +29,7 @@ PyObject *recorded_row(PyObject *op, PyObject *operands) {
     double x[2] = {0.0, 0.0};
     fits = fits && code < T_ROW && count == (code == T_DETACH ? 1 : 2);
     for (Py_ssize_t k = 0; fits && k < count; k++) {
-        PyObject *one = PyTuple_GetItem(operands, k);
+        PyObject *one = operands[k];
         fits = is_exact(one) || PyFloat_CheckExact(one);
         x[k] = !fits ? NAN : is_exact(one) ? ((Node *)one)->data : PyFloat_AsDouble(one);
     }
@@ -42,7 +41,7 @@ PyObject *recorded_row(PyObject *op, PyObject *operands) {
     PyObject *made = NULL;
     Py_ssize_t k = 0;
     for (; k < count; k++) { /* a number becomes a leaf, which is an instruction before its user */
-        PyObject *one = PyTuple_GetItem(operands, k);
+        PyObject *one = operands[k];
         nodes[k] = is_exact(one) ? (Node *)Py_NewRef(one) : new_leaf(x[k]);
         if (nodes[k] == NULL || (!is_exact(one) && record_leaf((PyObject *)nodes[k]) < 0)) {
             break;
@@ -56,7 +55,19 @@ PyObject *recorded_row(PyObject *op, PyObject *operands) {
     return made;
 }
 
-/* record_row(op, operands): see recorded_row. */
+static PyObject *recorded_row(PyObject *op, PyObject *operands) {
+    PyObject *given[2] = {NULL, NULL};
+    Py_ssize_t count = PyTuple_Size(operands);
+    if (count > 2) {
+        return Py_NewRef(Py_None);
+    }
+    for (Py_ssize_t k = 0; k < count; k++) {
+        given[k] = PyTuple_GetItem(operands, k);
+    }
+    return recorded_block(op, given, count);
+}
+
+/* record_row(op, operands): see recorded_block. */
 static PyObject *record_row(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *op, *operands;
     if (!PyArg_ParseTuple(args, "OO!:record_row", &op, &PyTuple_Type, &operands)) {

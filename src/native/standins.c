@@ -215,22 +215,36 @@ PyObject *data_behind(PyObject *o) {
     return Py_NewRef(is_number(o) && ((Number *)o)->is_data ? ((Number *)o)->value : Py_None);
 }
 
+/* What Recorder.detach makes of a Value that it has not met before, and remembers; None: that has to. */
+static PyObject *newly_detached(Watched *owner, PyObject *key, const Number *n) {
+    PyObject *made = recorded_block(block_names[T_DETACH], &n->value, 1);
+    if (made == NULL || made == Py_None) {
+        return made;
+    }
+    PyObject *pair = PyTuple_Pack(2, n->value, made);
+    if (pair == NULL || PyDict_SetItem(owner->detached, key, pair) < 0) {
+        Py_CLEAR(made);
+    }
+    Py_XDECREF(pair);
+    return made;
+}
+
 PyObject *detached_behind(PyObject *o) {
     Watched *owner = is_number(o) && !((Number *)o)->is_data ? watched_recorder() : NULL;
-    if (owner == NULL || ((Number *)o)->recorder != recorder) {
+    Number *n = (Number *)o;
+    if (owner == NULL || n->recorder != recorder) {
         return Py_NewRef(Py_None);
     }
-    PyObject *key = PyLong_FromVoidPtr(((Number *)o)->value), *found = NULL;
-    if (key != NULL) {
-        found = PyDict_GetItemWithError(owner->detached, key);
-        Py_DECREF(key);
+    PyObject *key = PyLong_FromVoidPtr(n->value), *made = NULL;
+    PyObject *found = key ? PyDict_GetItemWithError(owner->detached, key) : NULL;
+    if (found != NULL) {
+        int fits = PyTuple_Check(found) && PyTuple_Size(found) == 2 && PyTuple_GetItem(found, 0) == n->value;
+        made = Py_NewRef(fits ? PyTuple_GetItem(found, 1) : Py_None);
+    } else if (key != NULL && !PyErr_Occurred()) {
+        made = just_records(n) ? newly_detached(owner, key, n) : Py_NewRef(Py_None);
     }
-    if (found == NULL && PyErr_Occurred()) {
-        return NULL;
-    }
-    int fits = found != NULL && PyTuple_Check(found) && PyTuple_Size(found) == 2 &&
-               PyTuple_GetItem(found, 0) == ((Number *)o)->value;
-    return Py_NewRef(fits ? PyTuple_GetItem(found, 1) : Py_None);
+    Py_XDECREF(key);
+    return made;
 }
 
 PyObject *negative_behind(PyObject *o) {
@@ -238,10 +252,63 @@ PyObject *negative_behind(PyObject *o) {
     if (!is_number(o) || n->is_data || !just_records(n) || !isfinite(((Node *)n->value)->data)) {
         return Py_NewRef(Py_None);
     }
-    PyObject *negative = value_negative(n->value), *operands = negative ? PyTuple_Pack(1, negative) : NULL;
-    PyObject *made = operands ? recorded_row(block_names[T_DETACH], operands) : NULL;
+    PyObject *negative = value_negative(n->value);
+    PyObject *made = negative ? recorded_block(block_names[T_DETACH], &negative, 1) : NULL;
     Py_XDECREF(negative);
-    Py_XDECREF(operands);
+    return made;
+}
+
+/* --------------------------------------------------------------------------- max and min ------- */
+
+/* Whether these are all stand-ins of one kind of float, of which what is chosen just becomes an instruction. */
+static int may_choose(PyObject *items) {
+    PyObject *kind = NULL;
+    Py_ssize_t count = PyTuple_Size(items);
+    for (Py_ssize_t k = 0; k < count; k++) {
+        Number *n = (Number *)PyTuple_GetItem(items, k);
+        if (!is_number((PyObject *)n) || !just_records(n) || !isfinite(((Node *)n->value)->data) ||
+            (kind != NULL && n->kind != kind)) {
+            return 0;
+        }
+        kind = n->kind;
+    }
+    return count > 0;
+}
+
+/* The extreme one of stand-ins in a tuple; None where it is to be computed in Python. */
+static PyObject *chosen(PyObject *items, PyObject *rule, PyObject *start) {
+    int known = rule == block_names[T_FIRST_MAX] || rule == block_names[T_FIRST_MIN], is_data = 1;
+    if (!known || !may_choose(items)) {
+        return Py_NewRef(Py_None);
+    }
+    Number *first = (Number *)PyTuple_GetItem(items, 0);
+    PyObject *best = Py_NewRef(start);
+    for (Py_ssize_t k = 0; k < PyTuple_Size(items); k++) {
+        Number *n = (Number *)PyTuple_GetItem(items, k);
+        PyObject *pair[2] = {k ? best : n->value, k ? n->value : best};
+        PyObject *next = recorded_block(rule, pair, 2);
+        Py_DECREF(best);
+        best = next;
+        if (best == NULL || best == Py_None) {
+            return best; /* an error, or a start that is not the identity: then nothing was recorded */
+        }
+        is_data = is_data && n->is_data;
+    }
+    PyObject *made = make(number_class, (PyObject *)first->recorder, best, is_data, first->kind);
+    Py_DECREF(best);
+    return made;
+}
+
+/* choose(items, rule, start): what Recorder.extreme gives for a list of stand-ins; None where that has to be
+ * asked. */
+static PyObject *choose(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *list, *rule, *start;
+    if (!PyArg_ParseTuple(args, "O!OO!:choose", &PyList_Type, &list, &rule, &PyFloat_Type, &start)) {
+        return NULL;
+    }
+    PyObject *items = PyList_AsTuple(list);
+    PyObject *made = items ? chosen(items, rule, start) : NULL;
+    Py_XDECREF(items);
     return made;
 }
 
@@ -293,5 +360,6 @@ PyType_Spec number_spec = {"chainrule._native.Number", sizeof(Number), 0,
 PyMethodDef stand_in_functions[] = {
     {"stand_in", stand_in, METH_VARARGS, NULL},
     {"stand_ins", stand_ins, METH_VARARGS, NULL},
+    {"choose", choose, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -26,6 +26,6 @@ PyObject *detached_behind(PyObject *o);
 PyObject *negative_behind(PyObject *o);
 
 /* The node of a row of the op table; None where there is more to it (recording.c). */
-PyObject *recorded_row(PyObject *op, PyObject *operands);
+PyObject *recorded_block(PyObject *op, PyObject *const *operands, Py_ssize_t count);
 
 #endif

@@ -185,6 +185,7 @@ typedef struct {
     const int32_t *codes, *operands;
     const double *constants;
     const uint8_t *number, *unflagged;
+    Py_ssize_t width; /* constants of each instruction */
     Shape *shapes;
     Buffer fixed; /* constants and plain numbers, in their places behind the inputs */
 } Reading;
@@ -212,7 +213,7 @@ static int read_instruction(Tape *t, Reading *r, Py_ssize_t i, Py_ssize_t k) {
     }
     int number = r->number[i], code = number > 1 ? -1 : shape->code[number];
     int fits = code >= 0 && x->arity + number == shape->arity;
-    if (!fits || shape->parameters < 0 || shape->parameters > 2) {
+    if (!fits || shape->parameters < 0 || shape->parameters > r->width) {
         return bad_instruction(i);
     }
     x->code = (uint8_t)code;
@@ -220,13 +221,13 @@ static int read_instruction(Tape *t, Reading *r, Py_ssize_t i, Py_ssize_t k) {
     x->first = code == T_SELECT || code == T_INTEGER_POWER ? 1 : constant ? x->arity : 0; /* the walk begins with this operand */
     x->flags = r->unflagged[i] ? 0 : FLAGGED;
     t->place[i] = (int32_t)~k;
-    const double *constants = &r->constants[2 * i];
+    const double *constants = &r->constants[r->width * i];
     if (number || code == POW) {
         x->operand[x->arity] = (int32_t)(t->inputs + COUNT(r->fixed, double));
         return APPEND(r->fixed, double, constants[0]);
     }
     if (code == T_ROW) {
-        Row row = {rule, (int32_t)shape->parameters, {constants[0], constants[1]}};
+        Row row = {rule, (int32_t)shape->parameters, {constants[0], constants[r->width - 1]}};
         if (t->row == NULL && (t->row = PyMem_Calloc((size_t)t->count + 1, sizeof(int32_t))) == NULL) {
             PyErr_NoMemory();
             return -1;
@@ -248,7 +249,7 @@ static int read_instructions(Tape *t, Reading *r) {
             t->place[i] = (int32_t)i;
         } else if (code == CONSTANT) {
             t->place[i] = (int32_t)(t->inputs + COUNT(r->fixed, double));
-            if (APPEND(r->fixed, double, r->constants[2 * i]) < 0) {
+            if (APPEND(r->fixed, double, r->constants[r->width * i]) < 0) {
                 return -1;
             }
         } else if (read_instruction(t, r, i, results++) < 0) {
@@ -324,7 +325,7 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
         failed = 1;
     }
     for (; open < 7 && !failed; open++) {
-        Py_ssize_t items = open == 1 ? 3 * count : open == 2 ? 2 * count : open < 5 ? count : guards;
+        Py_ssize_t items = open == 1 ? 3 * count : open < 5 ? count : guards;
         failed = get_buffer(parts[open], &views[open], formats[open], items, 0) < 0;
         open -= failed;
     }
@@ -342,7 +343,8 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
         t->instructions = PyMem_Calloc((size_t)(count - inputs) + 1, sizeof(Instruction));
         t->guard = PyMem_Calloc((size_t)guards + 1, sizeof(int32_t));
         t->expected = PyMem_Calloc((size_t)guards + 1, sizeof(double));
-        r = (Reading){views[0].buf, views[1].buf, views[2].buf, views[3].buf, views[4].buf, NULL, {0}};
+        r = (Reading){views[0].buf, views[1].buf, views[2].buf, views[3].buf, views[4].buf,
+                      constants_each(&views[2], count), NULL, {0}};
         r.shapes = t->rules ? PyMem_Calloc((size_t)PyTuple_Size(t->rules) + 1, sizeof(Shape)) : NULL;
         failed = !t->rules || !t->place || !t->instructions || !t->guard || !t->expected || !r.shapes;
         if (failed && !PyErr_Occurred()) {

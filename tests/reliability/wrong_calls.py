@@ -35,6 +35,7 @@ from native_tapes import linearize
 from trials import Outcome
 
 from chainrule import _native
+from chainrule.compiler.capture.arrays import ARRAY_TYPES
 from chainrule.compiler.capture.hooks import HOOK_PARTS
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.standins import Detached
@@ -145,6 +146,29 @@ def computed_with(*parts: Any) -> Any:
         return [-x, x + x, x - 2.0, 3 * x, small()[0] - x, x * 10**300]
     finally:
         _native.modes.recorder = None
+
+
+def chosen_from(items: Any, rule: Any, start: Any) -> Any:
+    """The extreme one of stand-ins, while a function is recorded; of anything else as it is."""
+    recorder = Recorder()
+    recorder.nodes = written()
+    _native.modes.recorder = recorder
+    try:
+        if type(items) is list:
+            items = [Detached(recorder, Value(x)) if type(x) is float else x for x in items]
+        return _native.choose(items, rule, start)
+    finally:
+        _native.modes.recorder = None
+
+
+def gone_through_by(*kinds: Any) -> Any:
+    """Arrays of other types, for a moment, while one is gone through."""
+    begun = _native.items(np.zeros(3))
+    try:
+        _native.set_arrays(*kinds)
+        return [*begun, *_native.zip_items(np.zeros(2), [1, 2])]
+    finally:
+        _native.set_arrays(*ARRAY_TYPES)
 
 
 def hooked(hook: Any, *given: Any, **members: Any) -> Any:
@@ -341,6 +365,10 @@ ENTRIES: dict[str, Entry] = {
     ),
     "stand_in": (stood_in, lambda: (Detached, np.float64, np.floating)),
     "stand_ins": (_native.stand_ins, lambda: (Recorder(), list(small()), np.float64)),
+    "choose": (chosen_from, lambda: ([1.5, 2.5], ops.first_max, -math.inf)),
+    "set_arrays": (gone_through_by, lambda: ARRAY_TYPES),
+    "items": (lambda x: list(_native.items(x)), lambda: (np.zeros(3),)),
+    "zip_items": (lambda *x: list(_native.zip_items(*x)), lambda: (np.zeros(3), [1, 2, 3])),
     "a stand-in": (computed_with, lambda: (small()[1], True, np.float64)),
     "set_hooks": (hooked_by, lambda: HOOK_PARTS),
     "asked": (lambda *x: hooked(_native.asked, *x), lambda: (small()[0], "data")),

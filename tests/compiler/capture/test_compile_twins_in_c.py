@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from chainrule.compiler.capture.hooks import HOOK_PARTS
-from chainrule.compiler.capture.recorder import Recorder
+from chainrule.compiler.capture.recorder import Recorder, extreme_start
 from chainrule.compiler.capture.standins import Detached, Unrecordable
+from chainrule.core import ops
 from chainrule.core.backend import Value, kernels, modes, nonfinite
 
 pytestmark = pytest.mark.skipif(kernels is None, reason="the reference engine has no twins")
@@ -26,7 +27,7 @@ class Recorded:
     """A recorder whose nodes become instructions, while this thread records."""
 
     def __init__(self, is_allowed=False):
-        self.inputs = [Value(0.0), Value(0.0)]
+        self.inputs = [Value(0.0), Value(0.0), Value(0.0)]
         self.recorder = Recorder()
         self.recorder.nodes = kernels.Instructions(self.inputs, [], None)
         self.is_allowed = is_allowed
@@ -95,6 +96,37 @@ def test_the_opposite_is_that_of_python(kind):
         runs = Recorded(), Recorded()
         x, y = (run.stand_in(0, number, is_data, kind) for run in runs)
         assert runs[0].outcome(functools.partial(operator.neg, x)) == runs[1].outcome(y.opposite)
+
+
+@pytest.mark.parametrize("rule", [ops.first_max, ops.first_min])
+@pytest.mark.parametrize("kinds", [KINDS[:1] * 3, KINDS[1:2] * 3, KINDS[2:] * 3, KINDS])
+@pytest.mark.parametrize("is_data", [(True,) * 3, (False,) * 3, (True, False, True)])
+def test_max_and_min_of_stand_ins_are_what_the_recorder_says(rule, kinds, is_data):
+    start, chosen = extreme_start(rule), 0
+    for numbers in [(1.5,), (2.5, 1.5, 2.5), (-0.0, 0.0), (math.inf, 1.0), (math.nan, 1.0)]:
+        runs = Recorded(), Recorded()
+        items, others = (
+            [run.stand_in(k, x, is_data[k], kinds[k]) for k, x in enumerate(numbers)]
+            for run in runs
+        )
+        found = runs[0].outcome(lambda items=items: kernels.choose(items, rule, start))
+        if found[0] != shown(None):
+            chosen += 1
+            extreme = functools.partial(runs[1].recorder.extreme, others, rule)
+            assert found == runs[1].outcome(extreme), numbers
+    assert chosen == (1 if kinds is KINDS else 0 if kinds[0] is np.float32 else 3), (
+        "the rest is asked"
+    )
+
+
+def test_only_stand_ins_of_one_recorder_are_chosen_from():
+    run, other = Recorded(), Recorded()
+    x, y, start = run.stand_in(0, 1.5), other.stand_in(0, 2.5), extreme_start(ops.first_max)
+    for items in ([], [1.0, 2.0], [x, 1.0], [x, y], [run.inputs[0]]):
+        found = run.outcome(lambda items=items: kernels.choose(items, ops.first_max, start))
+        assert found[0] == shown(None)
+    assert run.outcome(lambda: kernels.choose([x], ops.add, start))[0] == shown(None)
+    assert kernels.choose([x], ops.first_max, start) is None, "nobody records"
 
 
 @pytest.mark.parametrize("is_data", [True, False])
@@ -197,3 +229,43 @@ def test_what_is_called_is_replaced_as_in_python():
             modes.recorder = None
         assert found[0] is found[1], f
         assert kernels.called(f) is f
+
+
+# --- arrays that are gone through -----------------------------------------------------------------
+
+
+def outcome_of(do):
+    try:
+        return do()
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_zip_of_arrays_is_that_of_python(strict):
+    rows = [np.arange(6.0), np.arange(6.0).reshape(3, 2), np.array([Value(1.0), None], object)]
+    others = [*rows, rows[0][::-2], np.zeros(0), np.array(1.0), [1, 2], "ab", 3]
+    for given in itertools.chain([()], *[itertools.product(others, repeat=n) for n in (1, 2)]):
+        found, wanted = (
+            outcome_of(lambda f=f, given=given: [*map(repr, f(*given, strict=strict))])
+            for f in (kernels.zip_items, zip)
+        )
+        assert found == wanted, given
+    assert type(kernels.zip_items(rows[0])) is zip
+
+
+def test_the_items_of_an_array_are_those_it_has_when_they_are_asked_for():
+    for go_through in (iter, kernels.items):
+        xs = np.arange(3.0)
+        items = go_through(xs)
+        xs[1] = 7.0
+        assert [next(items), next(items), xs.fill(8.0), next(items)] == [0.0, 7.0, None, 8.0]
+        assert next(items, None) is None
+        assert next(items, None) is None, "it has ended for good"
+        assert items.__class__ is type(iter(xs))
+    for x in ([1.0], Value(1.0), None):
+        with pytest.raises(TypeError, match="the items of an array"):
+            kernels.items(x)
+    assert outcome_of(lambda: kernels.items(np.array(1.0))) == outcome_of(
+        lambda: iter(np.array(1.0))
+    )

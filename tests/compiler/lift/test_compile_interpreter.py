@@ -250,7 +250,7 @@ def test_a_recording_is_flat_and_typed():
     n = len(recording)
     assert (recording.codes.dtype, recording.codes.shape) == (np.int32, (n,))
     assert (recording.operands.dtype, recording.operands.shape) == (np.int32, (n, 3))
-    assert (recording.constants.dtype, recording.constants.shape) == (np.float64, (n, 2))
+    assert (recording.constants.dtype, recording.constants.shape) == (np.float64, (n, 1))
     assert recording.number.dtype == recording.unflagged.dtype == np.bool_
     assert (recording.codes[:2] == INPUT).all()
     with pytest.raises(dataclasses.FrozenInstanceError):

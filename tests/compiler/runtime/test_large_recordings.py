@@ -70,7 +70,34 @@ def own_derivative(p, xs):
     return inner(p[1]) * xs[0] + p[2]
 
 
+def clipped(p, xs):
+    """An operation with two static parameters after many that have one, and one that is 0."""
+    total = p[0] * 1.0
+    for k in range(2_000):
+        total = total * 0.5 + p[k % 3]
+        if k > 1_500:
+            total = (total + xs[0]).clip(-0.5, 0.0) + total.clip(0.25, 1.5 + k)
+    return total
+
+
+def in_arrays(p, xs):
+    """Rows of arrays, gone through side by side, in loops and while they are written into."""
+    total = p[0, 0] * 0.0
+    for row, x in zip(p, xs, strict=True):
+        total = total + sum(a * b for a, b in zip(row, x, strict=True)) + sum(b for b in x)
+        work = np.array([row[0], row[1]])
+        for k, a in enumerate(work):
+            work[1] = a * x[0] + k
+            total = total + a * work[1]
+        for a, b in zip(work, work[::-1], strict=True):
+            work[0] = b + 1.0
+            total = total + a * b
+    return total
+
+
 CALLS = [
+    (clipped, ([0.3, -0.4, 0.5], [1.5])),
+    (in_arrays, (np.array([[0.3, -0.4], [0.5, 2.0]]), np.array([[1.0, -2.0], [2.0, 0.5]]))),
     (arithmetic, ([0.3, -0.4, 0.5], [1.0, 2.0, -3.0])),
     (detached, ([0.3, -0.4, 0.5], [1.0])),
     (compared, ([0.3, -0.4, 2.0], [1.0, -2.0, 2.0])),
@@ -346,3 +373,58 @@ def test_what_shows_the_warning_may_print_and_compute(monkeypatch):
         fast.value_and_grad([1.0, 2.0])
     assert shown == [8.0]
     assert "1 calls: 1 replayed" in fast.report()
+
+
+# --- what each instruction takes ------------------------------------------------------------------
+
+
+@native
+def test_an_instruction_has_one_constant_unless_some_operation_has_two_parameters():
+    found = {}
+    for function, arguments in CALLS[:3]:
+        call = flatten_call(arguments, {}, differentiate=True)
+        for whole in (False, True):
+            made = trace(function, survey(function), call, whole=whole).recording
+            found[function.__name__, whole] = made.constants.shape[1]
+            assert made.nbytes == len(made) * (18 + 8 * made.constants.shape[1])
+    assert found == {(f.__name__, w): 1 + (f is clipped) for f, _ in CALLS[:3] for w in (0, 1)}
+
+
+@native
+@pytest.mark.parametrize("low", [0.0, -0.0, 0.25])
+@pytest.mark.parametrize("high", [1.0, 2.0])
+def test_two_static_parameters_are_compared_with_those_of_another_recording(low, high):
+    """Also where a run is the first to have any: its second one may be the only difference."""
+    limits = [0.0, 1.0]
+
+    def f(p):
+        total = p[0] * 2.0
+        for _ in range(2_000):
+            total = total + p[0]
+        return total if limits is None else total.clip(*limits) * p[1] + total * 3.0
+
+    call = flatten_call(([0.25, 0.0],), {}, differentiate=True)
+    first = trace(f, survey(f), call).recording
+    limits[:] = [low, high]
+    second = trace(f, survey(f), call, like=first).recording
+    same = math.copysign(1.0, low) == 1.0 and (low, high) == (0.0, 1.0)
+    assert (first.differs(second) is None) == same
+    limits = None
+    assert first.differs(trace(f, survey(f), call, like=first).recording) is not None
+    plain = trace(f, survey(f), call).recording
+    limits = [low, high]
+    wide = trace(f, survey(f), call, like=plain).recording
+    assert plain.differs(wide) is not None
+    assert wide.differs(trace(f, survey(f), call).recording) is None
+
+
+@native
+def test_what_an_array_holds_while_it_is_gone_through_counts_though_it_is_hidden_at_first(large):
+    """A difference that the first call multiplies by 0 shows in the next one."""
+    fast = chainrule.compile(in_arrays, lift=True, on_fallback="raise")
+    xs = np.array([[1.0, -2.0], [2.0, 0.5]])
+    for p in ([[0.0, 0.0], [0.0, 0.0]], [[0.3, -0.4], [0.5, 2.0]], [[-1.0, 3.0], [0.0, 2.0]]):
+        found = fast.value_and_grad(np.array(p), xs)
+        wanted = chainrule.value_and_grad(in_arrays)(np.array(p), xs)
+        assert math.isclose(found[0], wanted[0], rel_tol=1e-12, abs_tol=1e-12)
+        assert np.allclose(found[1], wanted[1], rtol=1e-12, atol=1e-12)

@@ -28,7 +28,7 @@ from chainrule.compiler.capture.standins import (
 )
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
-from chainrule.core.backend import Value, modes, nonfinite
+from chainrule.core.backend import Value, kernels, modes, nonfinite
 from chainrule.trees import NARROW, map_leaves
 
 _TYPE_OF, _SET = np.ndarray.dtype.__get__, np.ndarray.__setattr__
@@ -576,6 +576,14 @@ def _as_kind(x: Any, kind: np.dtype[Any]) -> Any:
     if type(x) in (Traced, Whole) and kind == np.float64:
         x = x.number()
     return x.as_kind(kind.type) if type(x) in (Traced, Whole, Detached) else kind.type(x)
+
+
+#: what C knows of arrays
+ARRAY_TYPES: tuple[Any, ...] = (np.ndarray, DataArray, type(iter(np.zeros(1))))
+if kernels is not None:  # iter(array), without the error that numpy raises at its end
+    kernels.set_arrays(*ARRAY_TYPES)
+    _iterator: Callable[[Any], Any] = kernels.items
+    setattr(DataArray, "__iter__", lambda self: _iterator(self))  # noqa: B010
 
 
 setattr(  # noqa: B010  # what numpy asks where a stand-in is an operand

@@ -27,6 +27,7 @@ from chainrule.compiler.capture.recordings import (
     Ints,
     Output,
     Recording,
+    as_needed,
 )
 from chainrule.compiler.capture.standins import (
     Condition,
@@ -352,7 +353,7 @@ def _made(arrays: Sequence[bytearray], rules: list[Op], rest: Sequence[bytearray
     return _Flat(
         np.frombuffer(codes, np.int32),
         np.frombuffer(operands, np.int32).reshape(-1, 3),
-        np.frombuffer(constants, np.float64).reshape(-1, 2),
+        np.frombuffer(constants, np.float64).reshape(len(number), -1 if number else 1),
         np.frombuffer(number, np.bool_),
         tuple(rules),
         *map(_integers, rest),
@@ -369,7 +370,8 @@ def _flatten(
     )
     if unknown is not None:
         raise _unknown(unknown)
-    return _made([codes, operands, constants, number], rules, rest)
+    made = _made([codes, operands, constants, number], rules, rest)
+    return made._replace(constants=as_needed(made.constants, rules))
 
 
 def _flatten_in_python(
@@ -411,4 +413,4 @@ def _flatten_in_python(
             raise _unknown(v)
     found = [position[id(v)] for v in wanted]
     rows = (np.array(row, np.int32) for row in (places, owners, found))
-    return _Flat(codes, operands, constants, number, tuple(rules), *rows)
+    return _Flat(codes, operands, as_needed(constants, [*rules]), number, tuple(rules), *rows)

@@ -65,6 +65,7 @@ from chainrule.core import errors
 from chainrule.core.backend import Value, kernels, modes
 
 _CONTAINERS = (list, dict, tuple, np.ndarray)
+_ITERATORS: tuple[type, ...] = () if kernels is None else (kernels.Items,)
 _CHANGING = frozenset(
     (
         *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "add"),
@@ -346,7 +347,7 @@ def _each(kinds: Any) -> tuple[Any, ...]:
 def _type(*arguments: Any, **keywords: Any) -> Any:
     if len(arguments) == 1:
         _asked(arguments[0])
-    if len(arguments) == 1 and isinstance(arguments[0], (StandIn, DataArray)):
+    if len(arguments) == 1 and isinstance(arguments[0], (StandIn, DataArray, *_ITERATORS)):
         return arguments[0].__class__
     return type(*arguments, **keywords)
 
@@ -423,6 +424,8 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     **{function: _giving(function) for function in VALUES_OF_NUMBERS},
     **{substitute.__wrapped__: substitute for substitute in (*NUMPY.values(), *LINALG.values())},
 }
+if kernels is not None:
+    _SUBSTITUTES[zip] = kernels.zip_items  # the same, of arrays in less time
 
 
 #: builtins that take items one after the other; only where there may be stand-ins for containers

@@ -142,7 +142,8 @@ class Marks:
     def of_recording(self, recording: Recording) -> list[int]:
         """The mark of every instruction of a recording, for the integers it was made with."""
         found: list[int] = self.inputs(recording.inputs).tolist()
-        constants = self.constants(recording.constants.ravel()).reshape(-1, 2).tolist()
+        given = recording.constants
+        constants = self.constants(given.ravel()).reshape(-1, given.shape[1]).tolist()
         selection = recording.selection
         known = IntegerMarks.of(self, selection.program)
         places = zip(selection.places.tolist(), selection.owners.tolist(), strict=True)

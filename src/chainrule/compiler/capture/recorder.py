@@ -46,6 +46,12 @@ def _applied(op: Op, *operands: Any) -> Value:
 if kernels is not None:
     _applied = kernels.apply_row  # the same
 
+
+def extreme_start(rule: Op) -> float:
+    """What max or min begins with: the identity, so that one item gives the instructions of two."""
+    return -math.inf if rule is ops.first_max else math.inf
+
+
 PROGRESS = 0xFFFF  # a recorder is told after so many nodes, plus one, that recording goes on
 
 
@@ -413,9 +419,7 @@ class Recorder(_Watched):  # type: ignore[misc]
                 else v
                 for x, v in zip(items, values, strict=True)
             ]
-        # From the identity on, so that one item gives the same instructions as several.
-        start = -math.inf if rule is ops.first_max else math.inf
-        best = _applied(rule, values[0], start)
+        best = _applied(rule, values[0], extreme_start(rule))
         for other in values[1:]:
             best = _applied(rule, best, other)
         if self.both:

@@ -46,8 +46,9 @@ class Recording:
     ``codes[i]`` is INPUT, CONSTANT or FIRST_RULE + the position of its rule in ``rules``;
     ``operands[i]`` up to three earlier positions (-1: none); ``constants[i]`` its numbers: the
     constant, a plain number in the place of the second operand (``number[i]``), or the rule's
-    static parameters. ``unflagged[i]``: made where undefined values were allowed. ``selection``:
-    what the integers passed decide: operands, numbers, and whether this recording holds at all.
+    static parameters. They have one column, or two where some rule has two parameters.
+    ``unflagged[i]``: made where undefined values were allowed. ``selection``: what the integers
+    passed decide: operands, numbers, and whether this recording holds at all.
     ``shed``: of a recording whose instructions were let go, how many there were, else 0.
     """
 
@@ -70,7 +71,7 @@ class Recording:
     ) -> Recording:
         """One without instructions, where something else computes the numbers of the result."""
         nothing, none = np.zeros(0, np.int32), np.zeros(0, np.bool_)
-        rows = nothing, np.zeros((0, 3), np.int32), np.zeros((0, 2)), none
+        rows = nothing, np.zeros((0, 3), np.int32), np.zeros((0, 1)), none
         return cls(inputs, *rows, (), none, (), result, selection or Selection(), shed)
 
     def __len__(self) -> int:
@@ -146,6 +147,8 @@ class Recording:
             return "it returns something else"
         if not _same_result(self.changes, other.changes):
             return "it changes something else"
+        if self.constants.shape != other.constants.shape:
+            return "it does other operations"
         changed = np.zeros(0, np.int64)
         if self.constants is not other.constants:
             bits = self.constants.view(np.int64) != other.constants.view(np.int64)
@@ -193,7 +196,9 @@ class Recording:
         """Raise AssertionError unless every array fits the others."""
         n = len(self)
         assert self.operands.shape == (n, 3)
-        assert self.constants.shape == (n, 2)
+        most = max([1, *[len(rule.parameters) for rule in self.rules]])
+        assert len(self.constants) == n
+        assert most <= self.constants.shape[1] <= 2
         assert self.number.shape == self.unflagged.shape == (n,)
         assert ((self.codes >= 0) & (self.codes < FIRST_RULE + len(self.rules))).all()
         inside = all(0 <= x.position < n for x in self.outputs)
@@ -221,6 +226,17 @@ def _is_handed(tree: Any) -> bool:
     elif is_record(tree):
         items = [getattr(tree, name) for name in field_names(kind)]
     return any(map(_is_handed, items))
+
+
+def two_columns(constants: Floats) -> Floats:
+    """The constants of instructions, two each."""
+    return np.pad(constants, ((0, 0), (0, 2 - constants.shape[1])))
+
+
+def as_needed(constants: Floats, rules: Sequence[Op]) -> Floats:
+    """The constants of instructions, two each only where some rule has two parameters."""
+    needs_two = any(len(rule.parameters) > 1 for rule in rules)
+    return constants if needs_two else np.ascontiguousarray(constants[:, :1])
 
 
 def _same_result(a: object, b: object) -> bool:

@@ -21,13 +21,13 @@ import numpy as np
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.choosing import SEARCHES, extreme_by_key, extreme_of_integers
 from chainrule.compiler.capture.mathematics import FUNCTIONS, MATH
-from chainrule.compiler.capture.recorder import Recorder
+from chainrule.compiler.capture.recorder import Recorder, extreme_start
 from chainrule.compiler.capture.standins import Detached, is_narrow
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
 from chainrule.core import errors, functions, ops
-from chainrule.core.backend import Value, modes
+from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.ops import Op
 
 
@@ -77,6 +77,8 @@ _SUBSTITUTES = [
 
 
 def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
+    start = extreme_start(rule)
+
     def extreme(*arguments: Any, **keywords: Any) -> Any:
         recorder = modes.recorder
         watched: list[Any] | None = getattr(_watched, "types", None)
@@ -89,6 +91,10 @@ def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
         if recorder is None or keywords:
             return original(*arguments, **keywords)
         items = list(arguments[0]) if len(arguments) == 1 else list(arguments)
+        if kernels is not None and not recorder.both:
+            found = kernels.choose(items, rule, start)
+            if found is not None:
+                return found
         if set(map(type, items)) == {Detached}:
             kinds = {x.kind for x in items}
             if len(kinds) == 1 and kinds <= _FLOATS:

@@ -24,7 +24,7 @@ from chainrule.compiler.codegen.walks import Trip, Walk, Walks
 from chainrule.compiler.lift.corners import BOUND, FLOOR, RESULT, Pair, Side, corners, sure_zeros
 from chainrule.compiler.lift.graph import EXTREME, RULE, SUM
 from chainrule.compiler.lift.margins import NEAR
-from chainrule.compiler.lift.program import Addresses, Instruction, Terms, distinct
+from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms, distinct
 from chainrule.core import ops
 
 LARGEST = 1e5  # times a number and 1: larger terms lose more than the smallest bound allows for
@@ -48,15 +48,16 @@ class Corners:
             if pairs or instruction.kind == EXTREME:
                 self.pairs[k] = pairs
         self._sure = sure_zeros(program, self.pairs)
-        self._made_by = np.full(program.size, -1)
+        self._makers = Makers(program)
         self._is_alike: list[bool] = []  # per instruction: whether one code computes its results
-        for k, instruction in enumerate(program.instructions):
+        for instruction in program.instructions:
             is_even = instruction.loop is None and all(t.each for t in instruction.sums)
             self._is_alike.append(is_even and all(map(self._is_of_one, instruction.reads)))
-            self._made_by[instruction.out] = k
-        read = [self._made_by[c] for k in self.pairs for c in program.instructions[k].reads]
-        made_by = np.concatenate([np.zeros(0, np.int64), *read])
-        self.is_read = np.isin(np.arange(len(program.instructions)), made_by)
+        self.is_read = np.zeros(len(program.instructions), np.bool_)
+        for k in self.pairs:
+            for column in program.instructions[k].reads:
+                made_by = self._makers.all(column)
+                self.is_read[made_by[made_by >= 0]] = True
         self._sizes: dict[int, int] = {}  # per sum: how far from its results the sizes of terms are
         self.nearest: dict[int, dict[int, Variable]] = {}  # the least distance so far, by width
 
@@ -116,8 +117,8 @@ class Corners:
 
     def _is_of_one(self, addresses: Addresses) -> bool:
         """Whether these are inputs, or were all computed by the same operations."""
-        (made_by, *others) = np.unique(self._made_by[addresses]).tolist() or [-1]
-        return not others and (made_by < 0 or self._is_alike[made_by])
+        made_by = self._makers.one(addresses, len(self._is_alike))
+        return made_by is not None and (made_by < 0 or self._is_alike[made_by])
 
     # --- the largest terms of all results ---------------------------------------------------------
 
@@ -136,7 +137,7 @@ class Corners:
         Times the root of how many there are; 0 if there is no sum.
         """
         found, code = emitter.code.constant(0.0, 1), emitter.code
-        for j in distinct(np.sort(self._made_by[column])).tolist():
+        for j in distinct(np.sort(self._makers.all(column))).tolist():
             made = self.program.instructions[j] if j >= 0 else None
             if made is not None and made.rule is ops.mul and self._is_constant(made.columns[-1]):
                 size = self._size_of(emitter, made.columns[0], deeper)
@@ -203,7 +204,7 @@ class Corners:
         """These addresses, each one once: stretches of memory, or else many that are irregular."""
         program, found = self.program, distinct(np.sort(column))
         if emitter.walks.others is not None:  # a shorter call reads others that are made alike
-            makers = distinct(np.sort(self._made_by[found])).tolist()
+            makers = distinct(np.sort(self._makers.all(found))).tolist()
             made = [program.instructions[j].out for j in makers if j >= 0]
             own = program.shared + np.arange(len(program.private))
             found = distinct(np.concatenate([np.arange(program.shared), own, *made]))
@@ -319,11 +320,15 @@ class Corners:
         found = {}
         for j, column in enumerate(instruction.columns):
             if not self._sure[column].all():
-                (first, *more) = np.unique(self._made_by[column]).tolist()
-                if more or first < 0 or self.program.instructions[first].kind != SUM:
+                first = self._makers.one(column, len(self.program.instructions))
+                if first is None or first < 0 or self.program.instructions[first].kind != SUM:
                     return None
                 found[j] = first
         return found or None
+
+    def _is_plain_sum(self, k: int) -> bool:
+        instruction = self.program.instructions[k]
+        return instruction.kind == SUM and instruction.loop is None
 
     def look_at_terms(
         self, emitter: Emitter, k: int, walks: list[Walk], sums: dict[int, int]
@@ -405,6 +410,37 @@ class Corners:
         for x in terms[1:]:
             size = size + abs(x)
         return (size > (abs(y) + 1.0) * LARGEST).choose(math.nan, y)
+
+
+class Makers:
+    """Which instruction of a program makes the number at an address: results lie side by side."""
+
+    def __init__(self, program: Program) -> None:
+        starts = np.array([i.start for i in program.instructions], np.int64)
+        self._order = np.argsort(starts, kind="stable")
+        self._starts = starts[self._order]
+        counts = np.array([i.count for i in program.instructions], np.int64)
+        self._ends = self._starts + counts[self._order]
+
+    def one(self, addresses: Addresses, known: int) -> int | None:
+        """The instruction that makes all of these numbers; -1: none; None: several do.
+
+        Only the first ``known`` instructions count.
+        """
+        if not len(addresses) or addresses.max() < self._starts[0]:
+            return -1
+        low, high = self.all(np.array([addresses.min(), addresses.max()])).tolist()
+        if low == high >= 0:
+            return int(low) if low < known else -1
+        made_by = self.all(addresses)
+        (first, *others) = np.unique(np.where(made_by < known, made_by, -1)).tolist()
+        return None if others else int(first)
+
+    def all(self, addresses: Addresses) -> Addresses:
+        """The instruction that makes each number, or -1."""
+        place = np.searchsorted(self._starts, addresses, side="right") - 1
+        inside = (place >= 0) & (addresses < self._ends[place])
+        return np.where(inside, self._order[place], -1)
 
 
 def _apart(a: Vector, b: Vector | float) -> Vector:

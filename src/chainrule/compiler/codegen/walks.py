@@ -105,10 +105,13 @@ class Walks:
         if key not in self._known and self._has_rows(instruction):
             self._known[key] = self._in_rows(key, columns)
         if key not in self._known:
-            bits = [c < self.program.shared for c in columns]
-            kinds = np.sum([b.astype(np.int64) << k for k, b in enumerate(bits)], axis=0)
-            if key in self.varying and what in ("products", "plains"):
-                kinds = kinds + (self._sources(instruction, columns) << len(bits))
+            apart = key in self.varying and what in ("products", "plains")
+            kinds = np.zeros(1, np.int64)
+            if apart or not all(map(self._is_of_one_kind, columns)):
+                bits = [c < self.program.shared for c in columns]
+                kinds = np.sum([b.astype(np.int64) << k for k, b in enumerate(bits)], axis=0)
+            if apart:
+                kinds = kinds + (self._sources(instruction, columns) << len(columns))
             if (kinds == kinds[0]).all():
                 self._known[key] = [self._walk(key, columns, None)]
             else:
@@ -118,6 +121,11 @@ class Walks:
                     for chosen in [np.flatnonzero(kinds == kind)]
                 ]
         return self._known[key]
+
+    def _is_of_one_kind(self, column: Addresses) -> bool:
+        """Whether all of these numbers are shared, or none."""
+        low, high = column.min(), column.max()
+        return bool(low >= self.program.shared or high < self.program.shared)
 
     def _has_rows(self, instruction: int) -> bool:
         """Whether the rows of its walks are data; of gathers and guards only the number is."""

@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, INPUT, Guard, Recording
+from chainrule.compiler.capture.recordings import (
+    CONSTANT,
+    FIRST_RULE,
+    INPUT,
+    Guard,
+    Recording,
+    as_needed,
+    two_columns,
+)
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.core import ops
 from chainrule.core.operations import Opaque
@@ -30,7 +38,7 @@ class Extension:
         self._recording = recording
         self.codes: list[int] = recording.codes.tolist()
         self.operands: list[Sequence[int]] = recording.operands.tolist()
-        self.constants: list[Sequence[float]] = recording.constants.tolist()
+        self.constants: list[Sequence[float]] = two_columns(recording.constants).tolist()
         self.number: list[bool] = recording.number.tolist()
         self.rules = list(recording.rules)
         self._code = {rule: FIRST_RULE + k for k, rule in enumerate(self.rules)}
@@ -173,11 +181,12 @@ class Extension:
         old = self._recording
         unflagged = np.zeros(len(kept), np.bool_)
         unflagged[:base] = old.unflagged
+        constants = np.array(self.constants, np.float64).reshape(-1, 2)
         return Recording(
             inputs=old.inputs,
             codes=np.array(self.codes, np.int32)[kept],
             operands=at[np.array(self.operands, np.int32)[kept]],
-            constants=np.array(self.constants, np.float64)[kept],
+            constants=as_needed(constants[kept], self.rules),
             number=np.array(self.number, np.bool_)[kept],
             rules=tuple(self.rules),
             unflagged=unflagged,

@@ -162,7 +162,7 @@ class Graph:
             assert row.shape == (n,)
         given = len(self.at) if self.rows is None else n
         assert self.given.codes.shape == self.given.number.shape == (given,)
-        assert self.given.constants.shape == (given, 2)
+        assert len(self.given.constants) == given
         products, plains = np.diff(self.product_at), np.diff(self.plain_at)
         for counts, flat in ((products, self.products), (plains, self.plains)):
             assert counts.shape == (n,)

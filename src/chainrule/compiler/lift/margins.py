@@ -28,7 +28,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from chainrule.compiler.capture.recordings import CONSTANT, FIRST_RULE, Recording
+from chainrule.compiler.capture.recordings import (
+    CONSTANT,
+    FIRST_RULE,
+    Recording,
+    as_needed,
+    two_columns,
+)
 from chainrule.compiler.lift.exactness import COMPARISONS
 from chainrule.core import ops, rounding
 from chainrule.core.ops import Op, no_gradient
@@ -193,12 +199,12 @@ class _Margins:
             places=np.concatenate([selection.places, places]).astype(np.int32),
             owners=np.concatenate([selection.owners, owners]).astype(np.int32),
         )
-        none = np.zeros(count, np.bool_)
+        none, before = np.zeros(count, np.bool_), two_columns(given.constants)
         return replace(
             given,
             codes=np.concatenate([given.codes, np.array(codes, np.int32)]),
             operands=np.concatenate([given.operands, nothing, operands]).astype(np.int32),
-            constants=np.concatenate([given.constants, np.array(constants)]),
+            constants=as_needed(np.concatenate([before, np.array(constants)]), self.rules),
             number=np.concatenate([given.number, none]),
             unflagged=np.concatenate([given.unflagged, none]),
             rules=tuple(self.rules),

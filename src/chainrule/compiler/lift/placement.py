@@ -63,8 +63,12 @@ def placed(program: Program, in_order: bool = False) -> Placement:
         if instruction.count >= FEWEST:
             at = -(-at // LINE) * LINE
         starts.append(program.shared + at)
-        order = across.get(k, slice(None))
-        to[instruction.out[order]] = starts[-1] + np.arange(instruction.count)
+        begin, end = instruction.start, instruction.start + instruction.count
+        there = np.arange(starts[-1], starts[-1] + instruction.count, dtype=kind)
+        if k in across:
+            to[instruction.out[across[k]]] = there
+        else:
+            to[begin:end] = there
         at += instruction.count
     orders: dict[tuple[int, str], Order] = {(k, "out"): order for k, order in across.items()}
     instructions = [

@@ -92,7 +92,7 @@ class IterationSpace:
 
 def iteration_space(columns: Sequence[Addresses]) -> IterationSpace:
     """The loops that walk these columns in order."""
-    table = np.stack([np.asarray(c, np.int64) for c in columns])
+    table: Addresses = np.stack(columns)  # of narrow addresses a narrow one
     loops: list[StridedLoop] = []
     while table.shape[1] > 1:
         peeled = _innermost(table) or _common(table)
@@ -119,9 +119,8 @@ def iteration_space(columns: Sequence[Addresses]) -> IterationSpace:
     if lengths is not None and len(lengths) == 1:
         loops = [*middle, StridedLoop(int(lengths[0]), run), *loops]
         lengths, run, middle = None, (0,) * len(table), []
-    return IterationSpace(
-        np.ascontiguousarray(table.T), lengths, run, tuple(_merged(loops)), tuple(middle)
-    )
+    bases = np.ascontiguousarray(table.T, np.int64)
+    return IterationSpace(bases, lengths, run, tuple(_merged(loops)), tuple(middle))
 
 
 def table(columns: Sequence[Addresses]) -> IterationSpace:
@@ -177,7 +176,7 @@ def _common(table: Addresses) -> tuple[StridedLoop, Addresses] | None:
     outer = np.ascontiguousarray(table[:, ::count])
     steps = np.diff(outer, axis=1)
     middle = steps.shape[1] // 2
-    if (np.partition(steps, middle, axis=1)[:, middle] == count * first).all():
+    if (np.partition(steps, middle, axis=1)[:, middle] == count * first.astype(np.int64)).all():
         return None
     return StridedLoop(count, tuple(first.tolist())), outer
 

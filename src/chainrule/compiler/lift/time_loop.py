@@ -166,7 +166,7 @@ class Loop:
         for name in ("codes", "number", "unflagged"):
             each = getattr(recording, name)[part].reshape(shape)
             assert (each == each[0]).all(), f"the iterations differ in their {name}"
-        bits = recording.constants[part].view(np.int64).reshape(*shape, 2)
+        bits = recording.constants[part].view(np.int64).reshape(*shape, -1)
         static = has_parameters(recording)[recording.codes[part].reshape(shape)[0]]
         assert (bits[:, static] == bits[0, static]).all(), "a static parameter differs"
         operands = fixed_operands(recording)[part].reshape(*shape, 3)

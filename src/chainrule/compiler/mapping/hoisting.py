@@ -250,7 +250,7 @@ def _hoisted(recording: Recording, hoisted: Mask, carried: Addresses, weighted: 
         inputs=made.inputs,
         codes=np.concatenate([made.codes, np.array(codes, np.int32)]),
         operands=np.concatenate([made.operands, np.array(operands, np.int32).reshape(-1, 3)]),
-        constants=np.concatenate([made.constants, np.zeros((more, 2))]),
+        constants=np.concatenate([made.constants, np.zeros((more, made.constants.shape[1]))]),
         number=np.concatenate([made.number, np.zeros(more, np.bool_)]),
         rules=rules,
         unflagged=np.concatenate([made.unflagged, np.ones(more, np.bool_)]),

@@ -23,6 +23,8 @@ from chainrule.compiler.capture.recordings import (
     Ints,
     Output,
     Recording,
+    as_needed,
+    two_columns,
 )
 from chainrule.compiler.capture.selection import Gather, Selection
 from chainrule.compiler.saving.integers import decode_program, encode_program
@@ -64,7 +66,7 @@ def encode_recording(
     put("unflagged", np.flatnonzero(recording.unflagged), np.int32)
     given = np.flatnonzero(recording.constants.view(np.int64).any(axis=1))
     put("constants.at", given, np.int32)
-    put("constants", recording.constants[given], np.float64)
+    put("constants", two_columns(recording.constants[given]), np.float64)
     put("guards.at", [g.position for g in recording.guards], np.int32)
     put("guards", [g.expected for g in recording.guards], np.float64)
     selection = recording.selection
@@ -156,7 +158,7 @@ def decode_recording(x: Any, known: list[Op], parts: Tensors) -> Recording:
         inputs=inputs,
         codes=codes,
         operands=operands,
-        constants=constants,
+        constants=as_needed(constants, rules),
         number=number,
         rules=tuple(rules),
         unflagged=unflagged,
