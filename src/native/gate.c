@@ -22,6 +22,12 @@ typedef struct {
     int finite_data;         /* it is for finite data only */
 } CachedCall;
 
+/* How many calls of one structure no cached call answered. */
+typedef struct {
+    uint64_t structure; /* a hash of its signature */
+    Py_ssize_t count;   /* 0: the place is free */
+} Tally;
+
 typedef struct {
     PyObject_HEAD
     PyObject *lock;              /* of the function, a Lock */
@@ -41,6 +47,9 @@ typedef struct {
     Py_ssize_t rested;           /* calls that did since they were counted */
     Py_ssize_t misses;           /* calls in a row that no cached one answered */
     Py_ssize_t skip;             /* calls that are not looked up, if they are to run eagerly otherwise */
+    Py_ssize_t due;              /* after so many calls alike that no cached one answered, one is not to rest; 0: all are */
+    Tally *tallies;              /* of such calls; NULL: none yet */
+    char is_due;                 /* the last call is such a one */
     char busy;                   /* a call is being computed */
     char by_tape;                /* the last answer is a tape's */
     Look look;
@@ -51,6 +60,8 @@ typedef struct {
 #define MISSES 8              /* in a row after which, while calls are to run eagerly, as many are not looked up, */
 #define MOST_SKIPPED 64       /* at most so many: they may have become regular */
 #define MOST_KEPT (1 << 16)   /* bytes of each buffer that are kept between calls */
+#define TALLIES 4096          /* structures that are counted; a power of two */
+#define PLACES 4              /* where one may be; where others have all of them, these count one less */
 
 PyTypeObject *CachedCallType, *GateType;
 static PyObject *binding_name, *current_name, *settle_name, *waits_name, *executor_name;
@@ -271,6 +282,48 @@ static PyObject *cached_calls(Gate *g) {
     return found;
 }
 
+/* Count a call of the structure that was looked at, which no cached call answered; whether calls alike have come
+ * so often that it is due. Two structures may be taken for one: then it is due too early, and no more. */
+static int count_unanswered(Gate *g) {
+    if (g->tallies == NULL) {
+        g->tallies = PyMem_Calloc(TALLIES, sizeof(Tally));
+        if (g->tallies == NULL) {
+            return 0; /* nobody is told: it is only that nothing is due */
+        }
+    }
+    uint64_t structure = 14695981039346656037u;
+    for (size_t k = 0; k + sizeof(uint64_t) <= g->look.words.size; k += sizeof(uint64_t)) {
+        uint64_t word;
+        memcpy(&word, g->look.words.bytes + k, sizeof word);
+        structure = (structure ^ word) * 1099511628211u;
+        structure ^= structure >> 29;
+    }
+    Tally *found = NULL;
+    for (int k = 0; k < PLACES; k++) {
+        Tally *here = g->tallies + ((structure + (uint64_t)k) & (TALLIES - 1));
+        if (here->count > 0 && here->structure == structure) {
+            found = here;
+            break;
+        }
+        if (here->count == 0 && found == NULL) {
+            found = here;
+        }
+    }
+    if (found == NULL) {
+        for (int k = 0; k < PLACES; k++) {
+            g->tallies[(structure + (uint64_t)k) & (TALLIES - 1)].count--;
+        }
+        return 0;
+    }
+    found->count = found->structure == structure ? found->count + 1 : 1;
+    found->structure = structure;
+    if (found->count < g->due) {
+        return 0;
+    }
+    found->count = 0;
+    return 1;
+}
+
 /* Let go of a buffer that one call made large. */
 static void shrink(Buffer *b) {
     if (b->capacity > MOST_KEPT) {
@@ -293,6 +346,9 @@ static PyObject *find_answer(Gate *g, Given given, int differentiate, PyObject *
     }
     if (answer == NULL && !PyErr_Occurred()) {
         answer = Py_NewRef(Py_None);
+    }
+    if (plain > 0 && answer == Py_None && g->due > 0) {
+        g->is_due = (char)count_unanswered(g);
     }
     empty_passed(g->look.to);
     shrink(&g->look.words);
@@ -430,7 +486,7 @@ static PyObject *eager_answer(Gate *g, Given given, int differentiate) {
 /* rest(): whether this call is to run eagerly, for whoever runs it; it is counted. */
 static PyObject *gate_rest(PyObject *self, PyObject *Py_UNUSED(nothing)) {
     Gate *g = (Gate *)self;
-    int rests = g->resting > 0 && recorder == NULL && internal_runs == 0 && nested_runs <= 1 && again_runs == 0;
+    int rests = g->resting > 0 && !g->is_due && recorder == NULL && internal_runs == 0 && nested_runs <= 1 && again_runs == 0;
     g->resting -= rests;
     g->rested += rests;
     return PyBool_FromLong(rests);
@@ -461,14 +517,16 @@ PyObject *ask_gate(PyObject *gate, Given given, int differentiate, PyObject *out
     if (recorder != NULL || internal_runs > 0 || is_inner) {
         return Py_NewRef(Py_None);
     }
+    g->is_due = 0;
     if (g->path == Py_None || (g->skip > 0 && g->resting > 0)) {
         g->skip -= g->skip > 0;
         return eager_answer(g, given, differentiate);
     }
     PyObject *answer = cached_answer(g, given, differentiate, out, NULL);
     g->misses = answer == Py_None ? g->misses + 1 : 0;
-    if (answer == Py_None && g->resting > 0) {
-        g->skip = g->misses < MISSES ? 0 : g->misses < MOST_SKIPPED ? g->misses : MOST_SKIPPED;
+    if (answer == Py_None && g->resting > 0 && !g->is_due) {
+        int is_looked_up = g->due > 0 || g->misses < MISSES; /* what is counted is looked up */
+        g->skip = is_looked_up ? 0 : g->misses < MOST_SKIPPED ? g->misses : MOST_SKIPPED;
         Py_DECREF(answer);
         return eager_answer(g, given, differentiate);
     }
@@ -606,6 +664,7 @@ static void gate_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     PyMem_Free(g->look.words.bytes);
+    PyMem_Free(g->tallies);
     Py_XDECREF((PyObject *)g->look.to);
     Py_XDECREF((PyObject *)g->look.array_type);
     Py_XDECREF((PyObject *)g->look.number_type);
@@ -666,6 +725,8 @@ static PyMemberDef gate_members[] = {{"busy", T_BOOL, offsetof(Gate, busy), 0, N
                                      {"quick", T_PYSSIZET, offsetof(Gate, quick), 0, NULL},
                                      {"resting", T_PYSSIZET, offsetof(Gate, resting), 0, NULL},
                                      {"tried", T_PYSSIZET, offsetof(Gate, tried), 0, NULL},
+                                     {"due", T_PYSSIZET, offsetof(Gate, due), 0, NULL},
+                                     {"is_due", T_BOOL, offsetof(Gate, is_due), READONLY, NULL},
                                      {"answered", T_OBJECT, offsetof(Gate, answered), READONLY, NULL},
                                      {NULL, 0, 0, 0, NULL}};
 static PyGetSetDef gate_properties[] = {{"path", get_path, set_path, "the FastPath, or None", NULL},

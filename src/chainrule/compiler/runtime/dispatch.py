@@ -36,6 +36,7 @@ from chainrule.core.interrupts import Held
 ROOTS = 32  # classes and functions that are passed
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
 MUCH = 2e-5  # seconds to compare the captured state, which a recording has to be worth
+LONGEST_COUNT = 4096  # calls that are counted by the gate before it is looked at them again
 SAMPLES = 64  # of which the texts are looked at before any of them is recorded
 
 
@@ -237,12 +238,14 @@ class Dispatch:
         what the call takes will be seen from its graph, so nothing has to be known of its
         arguments where no recording can be paid for.
         """
-        if self.notices.raises or not (self._ledger.rests or (has_graph and self._is_too_early)):
+        if self.notices.raises or self.gate.is_due:
+            return False
+        if not (self._ledger.rests or self._counts_alike or (has_graph and self._is_too_early)):
             return False
         with self.lock:
             self._enter_rested()
-            waits = 0
-            if not self._ledger.rests:
+            waits = LONGEST_COUNT if self._counts_alike else 0
+            if not self._ledger.rests and not waits:
                 if not (has_graph and self._is_too_early):
                     return False
                 waits = self._ledger.calls_to_recording(self._is_asked_for)
@@ -262,6 +265,11 @@ class Dispatch:
         asked = self._is_asked_for
         return self._pipeline is None and not self._ledger.affords_recording(asked=asked)
 
+    @property
+    def _counts_alike(self) -> bool:
+        """Whether calls are recorded only once many like them came: the gate counts those."""
+        return self.gate.due > 0 and self.fast_path is not None
+
     def _longest_rest(self, waits: int) -> int:
         """How many calls, this one too, are to run eagerly with nothing to be told or learnt.
 
@@ -278,6 +286,7 @@ class Dispatch:
         tried, self.gate.tried = self.gate.tried, 0
         if tried and self._ledger.declined(tried):
             self.fast_path = None
+        self.gate.due = 0 if self.follows or self.fast_path is None else self._ledger.calls_due
         calls = self._first_gate.take_rested()
         if calls:
             self._counts.calls += calls
@@ -387,6 +396,8 @@ class Dispatch:
     def _affords_recording(self, call: Call) -> bool:
         """Whether a call that nothing serves may be recorded, by what it costs."""
         given = self._is_asked_for, is_of_numbers(call)
+        if self._counts_alike and not (self.gate.is_due or self._is_asked_for):
+            return False
         if self._ledger.affords_recording(False, *given):
             return True
         if self._pipeline is None or not self._ledger.affords_recording(True, *given):
@@ -406,6 +417,7 @@ class Dispatch:
         return Beside(selection.called, call.listed, choices, len(steps) - choices)
 
     def _run(self, call: Call, at_once: bool, build: bool) -> Run:
+        is_due = self.gate.is_due and not at_once
         self._enter_rested()
         self._first_gate.resting = 0
         ledger = self._ledger
@@ -481,16 +493,20 @@ class Dispatch:
             twin = pipeline.recorded_instead(structure, call)
             if twin is not None:
                 structure, call = pipeline.structure(twin), twin
-            if not self._affords_recording(call):
+            with ledger.is_due() if is_due else nullcontext():
+                affords = self._affords_recording(call)
+            if not affords:
                 return self._leave_unserved()
         if not at_once and self.traces_texts and self._varying.may_vary(call):
             build = False  # not for what the next text may take the place of
         is_asked_for = (at_once and build) or self._is_asked_for
         asked = ledger.asked_for() if is_asked_for else nullcontext()
+        due = ledger.is_due() if is_due else nullcontext()
         with (
             self.notices.recording(),
             Held(),
             asked,
+            due,
         ):  # Ctrl-C waits: half a recording would leave max replaced, Values moved
             run = pipeline.record(structure, call, at_once, build)
             texts = traced_in(call)

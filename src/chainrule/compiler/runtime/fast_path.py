@@ -342,7 +342,8 @@ class ClosedGate:
     def __init__(self, *_: Any) -> None:
         self.busy = False  # a call is being computed
         self.path: FastPath | None = None
-        self.quick = self.resting = self.tried = 0
+        self.quick = self.resting = self.tried = self.due = 0
+        self.is_due = False  # calls such as the last one have come so often that one may be recorded
         self.answered: Variant | None = None
         self.derivation: Any = None
 

@@ -36,7 +36,10 @@ PUT_BY = 0.25  # the part of a replayed call's eager time that is put by for mac
 MOST_PUT_BY = 2.0  # and how many seconds of it there can be
 STEADY = 256  # replays in a row, before it is spent
 FORGIVEN = 8192  # eager calls for which one recording that was in vain counts no longer
-COMING = 10.0  # times a replay is likely to come again: so much of a recording it pays for
+COMING = 10.0  # times a replay is likely to come again: so much of a recording it pays for,
+EXPECTED = 3000  # and no more once there were so many calls, as these tell how often it will
+IN_VAIN = 4.0  # recordings that were, and then none is made but of calls that come again and again
+LEAST_DUE = 4  # of these, whatever a recording costs
 ASKED = 4  # recordings in a row, in vain, that are made for who asks for machine code
 DECLINED = 20  # eager calls, whose time the fast path may try in vain beyond what it saved
 UNKNOWN = 100  # instructions of a function that was never recorded
@@ -127,6 +130,8 @@ class Ledger:
         self.instructions: int | None = None  # of its last recording, or of an eager call
         self._finding = FINDING  # seconds that the first recording takes besides
         self._balance = self._put_by = 0.0
+        self._calls = 0
+        self._is_due = False  # what is recorded now has come again and again
         self._in_a_row = 0  # replays since a call that no variant served
         self._eager_calls = 0  # since a recording was forgiven
         self._has_built = False  # machine code
@@ -152,11 +157,32 @@ class Ledger:
         wants machine code and does not wait for it. ``of_numbers``: nothing is differentiated.
         """
         doublings = min(self._unused, JOINING_DOUBLINGS if joins else MOST_DOUBLINGS)
+        doublings = 0.0 if self._is_due else doublings
         whole = self._finding + _recording(self._size, of_numbers)
         cost = TRACING * whole + JOIN.of(self._size) if joins else max(whole, self._dearest)
         credit, has_saved = self._credit(self._size), self._balance >= MOST_SAVED
         affords = (cost if has_saved else 2.0**doublings * cost) <= credit
         return affords or (asked and self._unused < ASKED)
+
+    @property
+    def calls_due(self) -> int:
+        """How many calls of one structure take as long as a recording of it; 0: they do not count.
+
+        They count where recordings at the first sight were in vain: those of lists whose lengths
+        vary independently, each of which comes again after hundreds of others.
+        """
+        if self._unused < IN_VAIN or allowance.is_endless:
+            return 0
+        return max(LEAST_DUE, math.ceil(_recording(self._size, False) / EAGER.of(self._size)))
+
+    @contextmanager
+    def is_due(self) -> Iterator[None]:
+        """What is recorded meanwhile has come as often as that: it is not in vain."""
+        self._is_due = True
+        try:
+            yield
+        finally:
+            self._is_due = False
 
     def affords_building(self, instructions: int, cost: float | None = None) -> bool:
         """Whether machine code may be built for a recording now; ``cost``: where it is known.
@@ -198,9 +224,10 @@ class Ledger:
         doubled = (2.0 ** min(self._unused, JOINING_DOUBLINGS) - 1.0) * cost
         self.instructions = instructions
         self._unsettled = SETTLED if goes_other_ways else self._unsettled
-        self._unused += 1.0
         self._pay(self._finding + TRACING * cost)
-        self._balance -= min(doubled, max(self._balance, 0.0))  # the next is to be earned anew
+        if not self._is_due:
+            self._unused += 1.0
+            self._balance -= min(doubled, max(self._balance, 0.0))  # the next is to be earned anew
         self._finding = 0.0
 
     def checked(self, instructions: int, seconds: float, of_numbers: bool = False) -> None:
@@ -237,6 +264,7 @@ class Ledger:
 
     def ran_eagerly(self, calls: int = 1) -> None:
         """Some calls took eager's time."""
+        self._calls += calls
         self._rest = max(0, self._rest - calls)
         self._earn(calls * 0.5 * EAGER.of(self._size))
         self._look(-LOOKING * calls * EAGER.of(self._size))
@@ -258,7 +286,9 @@ class Ledger:
         """
         eager, in_vain = calls * EAGER.of(instructions), tried * _trying(instructions)
         took = 0.0 if quickly else REPLAY.of(instructions) + in_vain
-        self._unused = max(0.0, self._unused - COMING * eager / RECORD.of(instructions))
+        self._calls += calls
+        coming = min(COMING, max(1.0, EXPECTED / self._calls))
+        self._unused = max(0.0, self._unused - coming * eager / RECORD.of(instructions))
         self._in_a_row += calls
         self._undefined = self._undefined if quickly else 0
         self._unsettled = max(0, self._unsettled - calls)
