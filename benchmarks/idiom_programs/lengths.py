@@ -4,7 +4,7 @@ import numpy as np
 
 from chainrule import dot, exp, log, relu, sigmoid, softmax, tanh
 
-from .registry import Field, drifting, nested_lists
+from .registry import Field, moved, nested_lists
 
 FIELD = Field("lengths")
 
@@ -19,12 +19,18 @@ def numbers(rng, *shape):
     return rng.normal(size=shape).tolist()
 
 
+def noisy(rng, tree):
+    """The tree of parameters, each time changed a little: calls may be very many."""
+    while True:
+        yield moved(rng, tree, 0.05)
+
+
 # --- two sequences --------------------------------------------------------------------------------
 
 
 @FIELD.idiom
 def two_series(rng):
-    for p in drifting(rng, [1.0, 0.3, 0.5]):
+    for p in noisy(rng, [1.0, 0.3, 0.5]):
         n, m = lengths(rng, 2)
         yield p, numbers(rng, n), numbers(rng, m)
 
@@ -45,7 +51,7 @@ def two_series_soft_dtw(p, x, y):
 
 @FIELD.idiom
 def two_words(rng):
-    for p in drifting(rng, rng.normal(size=(6, 6)).tolist()):
+    for p in noisy(rng, rng.normal(size=(6, 6)).tolist()):
         n, m = lengths(rng, 2)
         yield p, rng.integers(6, size=n).tolist(), rng.integers(6, size=m).tolist()
 
@@ -72,7 +78,7 @@ def translation(rng):
         "decoder": (0.4 * rng.normal(size=(d, 2 * d))).tolist(),
         "head": rng.normal(size=(vocabulary, d)).tolist(),
     }
-    for p in drifting(rng, start):
+    for p in noisy(rng, start):
         n, m = lengths(rng, 2)
         yield p, rng.integers(8, size=n).tolist(), rng.integers(8, size=m).tolist()
 
@@ -113,7 +119,7 @@ def translation_cross_attention(p, source, target):
 
 @FIELD.idiom
 def two_sets(rng):
-    for p in drifting(rng, [0.5, 0.2, 1.0]):
+    for p in noisy(rng, [0.5, 0.2, 1.0]):
         n, m = lengths(rng, 2)
         yield p, rng.normal(size=(n, 2)), rng.normal(size=(m, 2)) + 0.5
 
@@ -148,7 +154,7 @@ def two_sets_two_likelihoods(p, a, b):
 
 @FIELD.idiom
 def ranking(rng):
-    for p in drifting(rng, (0.3 * rng.normal(size=(4, 5))).tolist()):
+    for p in noisy(rng, (0.3 * rng.normal(size=(4, 5))).tolist()):
         n, m = lengths(rng, 2)
         yield p, numbers(rng, n, 4), numbers(rng, m, 4)
 
@@ -168,7 +174,7 @@ def ranking_pairs(W, liked, others):
 
 @FIELD.idiom
 def ragged_rows(rng):
-    for p in drifting(rng, [0.2, 0.5, -0.1]):
+    for p in noisy(rng, [0.2, 0.5, -0.1]):
         yield p, [numbers(rng, n, 2) for n in lengths(rng, 5)]
 
 
@@ -197,7 +203,7 @@ def sentences(rng):
         "hidden": (0.4 * rng.normal(size=(4, 8))).tolist(),
         "head": rng.normal(size=(8, 4)).tolist(),
     }
-    for p in drifting(rng, start):
+    for p in noisy(rng, start):
         yield p, [rng.integers(8, size=n).tolist() for n in lengths(rng, 4, 3, 8)]
 
 
@@ -225,7 +231,7 @@ def sentences_bags_of_words(p, batch):
 
 @FIELD.idiom
 def visits(rng):
-    for p in drifting(rng, [0.4, 0.3, 0.5]):
+    for p in noisy(rng, [0.4, 0.3, 0.5]):
         n, m = lengths(rng, 2, 5, 40)
         yield p, np.cumsum(rng.uniform(0.1, 1.0, n)), np.cumsum(rng.uniform(0.1, 1.0, m))
 

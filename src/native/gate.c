@@ -262,11 +262,11 @@ static PyObject *first_answer(Gate *g, PyObject *cached, int differentiate, PyOb
 }
 
 /* The cached calls of the structure that was looked at, a list; or NULL, which may be an error. A signature
- * that is in `plans` stays there with its list. */
+ * that is in `plans` stays there with its list until that is empty. */
 static PyObject *cached_calls(Gate *g) {
     const Buffer *words = &g->look.words;
     if (g->signature != NULL && PyBytes_Size(g->signature) == (Py_ssize_t)words->size &&
-        memcmp(PyBytes_AsString(g->signature), words->bytes, words->size) == 0) {
+        memcmp(PyBytes_AsString(g->signature), words->bytes, words->size) == 0 && PyList_Size(g->cached) > 0) {
         return Py_NewRef(g->cached);
     }
     PyObject *signature = PyBytes_FromStringAndSize(words->bytes, (Py_ssize_t)words->size);

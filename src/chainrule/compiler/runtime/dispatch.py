@@ -342,7 +342,7 @@ class Dispatch:
         self._ledger.replayed(size, calls, quickly=True, nodes=variant.eager_nodes)
         path, waits = self.fast_path, variant.waits
         if path and waits and self._ledger.affords_building(size, variant.build_cost):
-            path.forget(variant)  # its next call builds machine code
+            path.forget([variant])  # its next call builds machine code
 
     @property
     def doing(self) -> str:
@@ -579,7 +579,7 @@ class Dispatch:
                 self.counts,
                 self._ledger,
                 self.lock,
-                self._forget_fast_path,
+                self._forget_cached,
             )
             self._pipeline = pipeline
             self.counts.finding_seconds += time.thread_time() - started
@@ -612,8 +612,10 @@ class Dispatch:
             raise Unrecordable("what it is passed and what it reaches by itself do not go together")
         return pipeline
 
-    def _forget_fast_path(self) -> None:
-        self.fast_path = None
+    def _forget_cached(self, variants: Collection[Variant]) -> None:
+        """Let the slow path answer the calls of some variants."""
+        if self.fast_path is not None:
+            self.fast_path.forget(variants)
         self.prepared.clear()
 
     # --- eager ------------------------------------------------------------------------------------

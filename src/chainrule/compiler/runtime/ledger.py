@@ -38,8 +38,10 @@ STEADY = 256  # replays in a row, before it is spent
 FORGIVEN = 8192  # eager calls for which one recording that was in vain counts no longer
 COMING = 10.0  # times a replay is likely to come again: so much of a recording it pays for,
 EXPECTED = 3000  # and no more once there were so many calls, as these tell how often it will
-IN_VAIN = 4.0  # recordings that were, and then none is made but of calls that come again and again
-LEAST_DUE = 4  # of these, whatever a recording costs
+IN_VAIN = 4.0  # recordings that were, and then none is made but of calls that come again and again,
+ALMOST_NONE = 0.5  # until so few were
+DUE = 0.5  # the part of a recording's cost that these have to take eagerly before,
+LEAST_DUE = 4  # and how many they are at least
 ASKED = 4  # recordings in a row, in vain, that are made for who asks for machine code
 DECLINED = 20  # eager calls, whose time the fast path may try in vain beyond what it saved
 UNKNOWN = 100  # instructions of a function that was never recorded
@@ -131,6 +133,8 @@ class Ledger:
         self._finding = FINDING  # seconds that the first recording takes besides
         self._balance = self._put_by = 0.0
         self._calls = 0
+        self._recordings = self._recorded = 0  # how many, and their instructions
+        self._counts_alike = False  # only these are recorded: see ``calls_due``
         self._is_due = False  # what is recorded now has come again and again
         self._in_a_row = 0  # replays since a call that no variant served
         self._eager_calls = 0  # since a recording was forgiven
@@ -166,14 +170,17 @@ class Ledger:
 
     @property
     def calls_due(self) -> int:
-        """How many calls of one structure take as long as a recording of it; 0: they do not count.
+        """How many calls of one structure take half as long as a recording; 0: they do not count.
 
         They count where recordings at the first sight were in vain: those of lists whose lengths
         vary independently, each of which comes again after hundreds of others.
         """
-        if self._unused < IN_VAIN or allowance.is_endless:
+        least = ALMOST_NONE if self._counts_alike else IN_VAIN
+        self._counts_alike = self._unused >= least and not allowance.is_endless
+        if not self._counts_alike:
             return 0
-        return max(LEAST_DUE, math.ceil(_recording(self._size, False) / EAGER.of(self._size)))
+        size = self._recorded // self._recordings  # the last one may have been far from the usual
+        return max(LEAST_DUE, math.ceil(DUE * RECORD.of(size) / EAGER.of(size)))
 
     @contextmanager
     def is_due(self) -> Iterator[None]:
@@ -223,6 +230,8 @@ class Ledger:
         cost = _recording(instructions, of_numbers)
         doubled = (2.0 ** min(self._unused, JOINING_DOUBLINGS) - 1.0) * cost
         self.instructions = instructions
+        self._recordings += 1
+        self._recorded += instructions
         self._unsettled = SETTLED if goes_other_ways else self._unsettled
         self._pay(self._finding + TRACING * cost)
         if not self._is_due:

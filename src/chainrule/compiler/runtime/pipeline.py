@@ -57,7 +57,7 @@ from chainrule.compiler.runtime.verification import (
 from chainrule.core import errors
 from chainrule.core.interrupts import Held
 
-STRUCTURES = 256  # of arguments, the least recently used goes
+STRUCTURES = 1024  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
 REACHED = (
     "it is passed an object that it reaches by itself too: let it have one only as an argument, or "
@@ -90,9 +90,9 @@ class Pipeline:
         counts: Counts,
         ledger: Ledger,
         lock: threading.RLock,
-        on_forget: Callable[[], None],
+        on_forget: Callable[[Collection[Variant]], None],
     ) -> None:
-        """``on_forget`` is called when cached calls may be served no longer, or otherwise."""
+        """``on_forget`` is told of variants that may serve cached calls no longer, or otherwise."""
         self.captured, self.lock, self._on_forget = captured, lock, on_forget
         self._ledger, self._lifts_at_once = ledger, options.lift is True
         self.structures: dict[Any, Structure] = {}
@@ -128,9 +128,23 @@ class Pipeline:
         key = (call.key, self.captured.marks(call.values))
         structure = self.structures.pop(key, None) or Structure()
         self.structures[key] = structure
-        while len(self.structures) > STRUCTURES:
-            del self.structures[next(iter(self.structures))]
+        if len(self.structures) > STRUCTURES:
+            self._drop_one(key)
         return structure
+
+    def _drop_one(self, newest: Any) -> None:
+        """Let go of the oldest structure without variants, or that whose were used least recently.
+
+        Calls that the fast path answers do not come here: which was met last says little.
+        """
+        others = [key for key in self.structures if key != newest]
+        empty = next((key for key in others if not self.structures[key].variants), None)
+        dropped = empty or min(
+            others, key=lambda key: max(v.used for v in self.structures[key].variants)
+        )
+        gone = self.structures.pop(dropped).variants
+        if gone:
+            self._on_forget(gone)
 
     def kept(self) -> list[Variant]:
         """All variants."""
@@ -151,7 +165,8 @@ class Pipeline:
 
     def forget(self, variants: Iterable[Variant]) -> None:
         """Drop some variants, and the machine code that was built from them."""
-        gone = set(map(id, variants))
+        forgotten = list(variants)
+        gone = set(map(id, forgotten))
         for structure in self.structures.values():
             for variant in structure.variants:
                 if id(variant) in gone and variant.is_own:
@@ -159,7 +174,7 @@ class Pipeline:
                         if keeper is not None:
                             keeper.forget(variant.machine)
             structure.variants = [v for v in structure.variants if id(v) not in gone]
-        self._on_forget()
+        self._on_forget(forgotten)
 
     def record(self, structure: Structure, call: Call, at_once: bool, build: bool = True) -> Run:
         """Record a call that no variant serves, and run it.
@@ -309,7 +324,7 @@ class Pipeline:
         for structure in self.structures.values() if large else ():
             structure.variants = [v for v in structure.variants if id(v) not in large]
         if gone:
-            self._on_forget()
+            self._on_forget(gone)
 
     def _traced(self, structure: Structure, call: Call) -> Trace:
         """A recording of a call, unless it is refused."""
@@ -528,7 +543,7 @@ class Pipeline:
         if variant.binding is None:
             variant.not_lifted = built.reason
         elif built.binding is not None:
-            self._on_forget()  # cached calls of it run on what it had before
+            self._on_forget([variant])  # cached calls of it run on what it had before
         if built.binding is not None:
             variant.binding = built.binding
             variant.forget_tape()
@@ -544,7 +559,7 @@ class Pipeline:
         for variant in waiting:
             variant.may_join = True
         if waiting:
-            self._on_forget()
+            self._on_forget(waiting)
 
 
 @dataclass(frozen=True)
