@@ -451,6 +451,8 @@ class Builder:
         growth = None if lengths is None else lengths.growth
         if lengths is None or growth is None or lengths.is_served:
             return None
+        if lengths.independent is not None:
+            return lengths.longest(call)
         if not lengths.known.families:
             tries = lengths.grows_by_numbers or lengths.tries_rows
             return lengths.longest(call) if tries else None

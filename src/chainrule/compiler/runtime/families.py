@@ -21,8 +21,10 @@ from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.lengths import (
     Growth,
     Places,
+    apart,
     are_within,
     births_of,
+    largest_of,
     lengths_of,
     with_lengths,
 )
@@ -117,6 +119,8 @@ class Lengths:
 
         Those of integers are taken to have any length. Those of numbers grow as they were seen to.
         """
+        if self.independent is not None:
+            return self.independent
         for key in reversed(self.known.keys):
             seen = Growth.between(key, self.key)
             if seen is not None and self._is_of_numbers(seen):
@@ -124,6 +128,13 @@ class Lengths:
                     return seen
                 break
         return Growth.of_integers(self.key)
+
+    @functools.cached_property
+    def independent(self) -> Growth | None:
+        """The same of lists that grow independently, if they were seen to."""
+        found = Growth.independent(list(self.known.keys))
+        may_grow = found is not None and self.known.may_grow(found.steps(self.key))
+        return found if may_grow else None
 
     @property
     def grows_by_numbers(self) -> bool:
@@ -158,6 +169,10 @@ class Lengths:
 
     def longest(self, call: Call) -> Call | None:
         """The call with lists as long as the longest that were seen; None: it has those."""
+        if self.independent is not None:
+            known = [*self.known.keys, *[old.key for old in self.known.families]]
+            wanted = apart(largest_of(known), self.independent)
+            return None if wanted == lengths_of(self.key) else with_lengths(call, wanted)
         others = [k for k in self.known.keys if k != self.key and are_within(self.key, k)]
         lengths = [lengths_of(key) for key in others]
         longest = max(lengths, key=lambda each: sum(each.values()), default=None)
