@@ -42,7 +42,6 @@ FEW = 4  # steps of growth in a call that is shorter than others, where these ar
 SMALL = 256  # instructions: fewer are as quick on the tape, and keep eager's bits
 FAMILIES = 64  # of calls whose lengths differ; the oldest goes
 _NO_RESULT = "there is no result to check it by"
-KEYS = 8  # of calls of one outline, likewise
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,10 +326,7 @@ class Builder:
         self._shared[shape] = known
         while len(self._shared) > FAMILIES:
             del self._shared[next(iter(self._shared))]
-        known.keys.pop(call.key, None)
-        known.keys[call.key] = None
-        while len(known.keys) > KEYS:
-            del known.keys[next(iter(known.keys))]
+        known.meet(call.key)
         return Lengths(call.key, known)
 
     def forget(self, machine: MachineCode | None) -> None:

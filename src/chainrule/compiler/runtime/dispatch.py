@@ -341,8 +341,12 @@ class Dispatch:
         size = len(variant.recording)
         self._ledger.replayed(size, calls, quickly=True, nodes=variant.eager_nodes)
         path, waits = self.fast_path, variant.waits
-        if path and waits and self._ledger.affords_building(size, variant.build_cost):
-            path.forget([variant])  # its next call builds machine code
+        if variant.may_join:
+            affords = self._ledger.affords_joining(size)
+        else:
+            affords = waits and self._ledger.affords_building(size, variant.build_cost)
+        if path and affords:
+            path.forget([variant])  # its next call builds machine code, or joins that of another
 
     @property
     def doing(self) -> str:

@@ -40,8 +40,7 @@ COMING = 10.0  # times a replay is likely to come again: so much of a recording 
 EXPECTED = 3000  # and no more once there were so many calls, as these tell how often it will
 IN_VAIN = 4.0  # recordings that were, and then none is made but of calls that come again and again,
 ALMOST_NONE = 0.5  # until so few were
-DUE = 0.5  # the part of a recording's cost that these have to take eagerly before,
-LEAST_DUE = 4  # and how many they are at least
+LEAST_DUE = 4  # of these, whatever a recording costs
 ASKED = 4  # recordings in a row, in vain, that are made for who asks for machine code
 DECLINED = 20  # eager calls, whose time the fast path may try in vain beyond what it saved
 UNKNOWN = 100  # instructions of a function that was never recorded
@@ -170,7 +169,7 @@ class Ledger:
 
     @property
     def calls_due(self) -> int:
-        """How many calls of one structure take half as long as a recording; 0: they do not count.
+        """How many calls of one structure take as long as a recording of it; 0: they do not count.
 
         They count where recordings at the first sight were in vain: those of lists whose lengths
         vary independently, each of which comes again after hundreds of others.
@@ -180,7 +179,7 @@ class Ledger:
         if not self._counts_alike:
             return 0
         size = self._recorded // self._recordings  # the last one may have been far from the usual
-        return max(LEAST_DUE, math.ceil(DUE * RECORD.of(size) / EAGER.of(size)))
+        return max(LEAST_DUE, math.ceil(RECORD.of(size) / EAGER.of(size)))
 
     @contextmanager
     def is_due(self) -> Iterator[None]:
@@ -202,6 +201,10 @@ class Ledger:
         cost = BUILD.of(instructions) if cost is None else cost
         put_by = self._put_by if self._in_a_row >= STEADY else 0.0
         return cost <= max(credit, put_by) or allowance.is_endless
+
+    def affords_joining(self, instructions: int) -> bool:
+        """Whether a recording may be compared with the code of a longer call now."""
+        return JOIN.of(instructions) <= self._credit(instructions) or allowance.is_endless
 
     def affords_training(self, short: float) -> bool:
         """Whether to make code for training steps that costs so much more than they can pay for.

@@ -9,7 +9,7 @@ the parameters, and the gradient is theirs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, zip_longest
 from typing import Any
@@ -148,15 +148,6 @@ def are_within(a: Any, b: Any) -> bool:
 
 def _is_within(here: Mapping[Path, int], there: Mapping[Path, int]) -> bool:
     return all(n <= there.get(p, 0) for p, n in here.items())
-
-
-def largest_of(keys: Iterable[Any]) -> dict[Path, int]:
-    """How long each list is in the call in which it is longest."""
-    found: dict[Path, int] = {}
-    for key in keys:
-        for path, length in lengths_of(key).items():
-            found[path] = max(found.get(path, length), length)
-    return found
 
 
 def apart(lengths: Mapping[Path, int], growth: Growth) -> dict[Path, int]:

@@ -209,9 +209,12 @@ class Pipeline:
         It costs little to use that of a longer call, once there is some. ``at_once``: whatever it
         costs. Returns whether it runs on other code than before.
         """
-        may_join, variant.may_join = variant.may_join, False
-        if may_join and self._joined(variant, call):
-            return True
+        if variant.may_join:
+            if not (at_once or self._may_join_now(variant)):
+                return False
+            variant.may_join = False
+            if self._joined(variant, call):
+                return True
         if not variant.waits or not self._may_build(variant, at_once):
             return False
         started = time.thread_time()
@@ -220,6 +223,10 @@ class Pipeline:
             self._shed(variant)
         self._counts.recording_seconds += time.thread_time() - started
         return variant.binding is not None
+
+    def _may_join_now(self, variant: Variant) -> bool:
+        """Whether to compare it with the code of a longer call by now: there may be many of them."""
+        return self._lifts_at_once or self._ledger.affords_joining(len(variant.recording))
 
     def _joined(self, variant: Variant, call: Call) -> bool:
         """Let a variant run on machine code of a longer call; whether it can."""

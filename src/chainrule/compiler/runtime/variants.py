@@ -71,6 +71,7 @@ class Variant:
     exponents: frozenset[str] = frozenset()  # the lines at which exponents became static
     #: machine code for many samples at once, or why there is none, by what the samples share
     lanes: dict[Any, Any] = field(default_factory=dict)
+    measured: tuple[Any, int] = (None, 0)  # its bytes, and what it was when that was found out
     mapped: int = 0  # samples that had no such code
     containers: Any = None  # the kinds and sizes of those among its arguments; see ``keeping``
     is_derivative: bool = False  # so do derivatives on the tape: eager's 0 times infinity is 0
