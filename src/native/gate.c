@@ -22,7 +22,7 @@ typedef struct {
     int finite_data;         /* it is for finite data only */
 } CachedCall;
 
-/* How many calls of one structure no cached call answered. */
+/* How many calls of one structure came, of which nothing is cached. */
 typedef struct {
     uint64_t structure; /* a hash of its signature */
     Py_ssize_t count;   /* 0: the place is free */
@@ -47,9 +47,9 @@ typedef struct {
     Py_ssize_t rested;           /* calls that did since they were counted */
     Py_ssize_t misses;           /* calls in a row that no cached one answered */
     Py_ssize_t skip;             /* calls that are not looked up, if they are to run eagerly otherwise */
-    Py_ssize_t due;              /* after so many calls alike that no cached one answered, one is not to rest; 0: all are */
+    Py_ssize_t due;              /* so many calls alike of which nothing is cached, and one is not to rest; 0: all are */
     Tally *tallies;              /* of such calls; NULL: none yet */
-    char is_due;                 /* the last call is such a one */
+    char is_due;                 /* the last call is such a one, or something was cached for it once */
     char busy;                   /* a call is being computed */
     char by_tape;                /* the last answer is a tape's */
     Look look;
@@ -282,9 +282,22 @@ static PyObject *cached_calls(Gate *g) {
     return found;
 }
 
-/* Count a call of the structure that was looked at, which no cached call answered; whether calls alike have come
- * so often that it is due. Two structures may be taken for one: then it is due too early, and no more. */
-static int count_unanswered(Gate *g) {
+/* Whether the slow path is to look at a call of which nothing is cached, even while calls rest: there was something
+ * once, or calls alike have come so often that it is due. Two structures may be taken for one: then it is due too
+ * early, and no more. */
+static int is_worth_a_look(Gate *g, int was_cached) {
+    if (was_cached) {
+        PyObject *signature = Py_NewRef(g->signature);
+        int gone = PyDict_DelItem(g->plans, signature); /* unless it is cached again, that is all */
+        Py_DECREF(signature);
+        if (gone < 0) {
+            PyErr_Clear();
+        }
+        return 1;
+    }
+    if (g->due <= 0) {
+        return 0;
+    }
     if (g->tallies == NULL) {
         g->tallies = PyMem_Calloc(TALLIES, sizeof(Tally));
         if (g->tallies == NULL) {
@@ -339,16 +352,15 @@ static PyObject *find_answer(Gate *g, Given given, int differentiate, PyObject *
     int plain = look_at_arguments(&g->look, given, differentiate);
     if (plain > 0) {
         PyObject *cached = cached_calls(g);
-        if (cached != NULL) {
+        if (cached != NULL && PyList_Size(cached) > 0) {
             answer = first_answer(g, cached, differentiate, out, mean);
-            Py_DECREF(cached);
+        } else if (!PyErr_Occurred()) {
+            g->is_due = (char)is_worth_a_look(g, cached != NULL);
         }
+        Py_XDECREF(cached);
     }
     if (answer == NULL && !PyErr_Occurred()) {
         answer = Py_NewRef(Py_None);
-    }
-    if (plain > 0 && answer == Py_None && g->due > 0) {
-        g->is_due = (char)count_unanswered(g);
     }
     empty_passed(g->look.to);
     shrink(&g->look.words);

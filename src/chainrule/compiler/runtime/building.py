@@ -28,7 +28,7 @@ from chainrule.compiler.lift.alignment import (
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Program
 from chainrule.compiler.lift.smaller import Smaller
-from chainrule.compiler.runtime.families import Family, Lengths, SharedCode, placed_among
+from chainrule.compiler.runtime.families import VAIN, Family, Lengths, SharedCode, placed_among
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import LLVM
 from chainrule.compiler.runtime.lengths import Growth, Places, has_lengths, outline_of
@@ -328,6 +328,17 @@ class Builder:
             del self._shared[next(iter(self._shared))]
         known.meet(call.key)
         return Lengths(call.key, known)
+
+    @property
+    def grows_as_one(self) -> bool:
+        """Whether there is code that calls share whose lists are all longer or all shorter."""
+        shared = self._shared.values()
+        return any(x.families and Growth.independent(list(x.keys)) is None for x in shared)
+
+    @property
+    def may_share(self) -> bool:
+        """Whether code may be built that calls of several lengths share."""
+        return any(x.families or x.vain < VAIN for x in self._shared.values())
 
     def forget(self, machine: MachineCode | None) -> None:
         """Let no further call join this code."""

@@ -343,7 +343,9 @@ class ClosedGate:
         self.busy = False  # a call is being computed
         self.path: FastPath | None = None
         self.quick = self.resting = self.tried = self.due = 0
-        self.is_due = False  # calls such as the last one have come so often that one may be recorded
+        self.is_due = (
+            False  # calls such as the last one have come so often that one may be recorded
+        )
         self.answered: Variant | None = None
         self.derivation: Any = None
 
@@ -424,16 +426,19 @@ class FastPath:
             if cached.variant is variant and cached.binding is binding and not cached.otherwise:
                 cached.otherwise = _plan_of(call, shape, variant, None)
 
-    def forget(self, variants: Collection[Variant]) -> None:
-        """Let the slow path answer the calls of variants that wait for machine code, or are gone."""
+    def forget(self, variants: Collection[Variant], for_good: bool = False) -> None:
+        """Let the slow path answer the calls of variants that may get machine code, or are gone.
+
+        Not ``for_good``: the next one takes the slow path even where calls rest.
+        """
         gone = set(map(id, variants))
         for row, cached in list(self.plans.items()):
             for one in cached:
                 if id(one.variant) in gone:
                     self._met.pop(_met_by(one.variant, one.binding), None)
             cached[:] = [one for one in cached if id(one.variant) not in gone]
-            if not cached:
-                del self.plans[row], self._keys[row]
+            if not cached and for_good:
+                del self.plans[row]
 
     def _learn(self, call: Call, variant: Variant, binding: Binding | None) -> bool:
         shape = None
@@ -454,6 +459,8 @@ class FastPath:
             return False
         if shape.row not in self.plans and len(self.plans) >= STRUCTURES:
             return False
+        if len(self._keys) > 2 * STRUCTURES:
+            self._keys = {row: self._keys[row] for row in self.plans}
         self._keys[shape.row] = shape.keys
         self.changed = self._captured.check  # a recording may have asked which texts there are
         self.tells |= asks

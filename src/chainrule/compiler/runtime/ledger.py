@@ -202,6 +202,12 @@ class Ledger:
         put_by = self._put_by if self._in_a_row >= STEADY else 0.0
         return cost <= max(credit, put_by) or allowance.is_endless
 
+    @staticmethod
+    def pays_for_one(instructions: int, calls: int, cost: float | None) -> bool:
+        """Whether so many calls of one structure have put by what code for them alone costs."""
+        cost = BUILD.of(instructions) if cost is None else cost
+        return calls * PUT_BY * EAGER.of(instructions) >= cost
+
     def affords_joining(self, instructions: int) -> bool:
         """Whether a recording may be compared with the code of a longer call now."""
         return JOIN.of(instructions) <= self._credit(instructions) or allowance.is_endless

@@ -90,12 +90,14 @@ class Pipeline:
         counts: Counts,
         ledger: Ledger,
         lock: threading.RLock,
-        on_forget: Callable[[Collection[Variant]], None],
+        on_forget: Callable[[Collection[Variant], bool], None],
     ) -> None:
-        """``on_forget`` is told of variants that may serve cached calls no longer, or otherwise."""
+        """``on_forget`` is told of variants that may serve cached calls otherwise, or are gone."""
         self.captured, self.lock, self._on_forget = captured, lock, on_forget
         self._ledger, self._lifts_at_once = ledger, options.lift is True
         self.structures: dict[Any, Structure] = {}
+        #: whether recordings are of many structures, none of which is likely to come soon
+        self.is_spread = False
         self._counts = counts
         keeps_bits = options.lift is False  # those of eager's gradients
         self._branching = Branching(tracer, captured, keeps_bits, self._use)
@@ -144,7 +146,16 @@ class Pipeline:
         )
         gone = self.structures.pop(dropped).variants
         if gone:
-            self._on_forget(gone)
+            self._on_forget(gone, True)
+
+    def _found_spread(self) -> bool:
+        """Whether its recordings are of many structures, none of which is likely to come soon.
+
+        Not where calls of all lengths share code: then one recording of each is cheap.
+        """
+        known = [len(s.variants) for s in self.structures.values() if s.variants]
+        grows = self._builder is not None and self._builder.grows_as_one
+        return len(known) >= SEVERAL and 2 * len(known) > sum(known) and not grows
 
     def kept(self) -> list[Variant]:
         """All variants."""
@@ -174,7 +185,7 @@ class Pipeline:
                         if keeper is not None:
                             keeper.forget(variant.machine)
             structure.variants = [v for v in structure.variants if id(v) not in gone]
-        self._on_forget(forgotten)
+        self._on_forget(forgotten, True)
 
     def record(self, structure: Structure, call: Call, at_once: bool, build: bool = True) -> Run:
         """Record a call that no variant serves, and run it.
@@ -225,7 +236,7 @@ class Pipeline:
         return variant.binding is not None
 
     def _may_join_now(self, variant: Variant) -> bool:
-        """Whether to compare it with the code of a longer call by now: there may be many of them."""
+        """Whether to compare it with the code of a longer call by now: others wait too."""
         return self._lifts_at_once or self._ledger.affords_joining(len(variant.recording))
 
     def _joined(self, variant: Variant, call: Call) -> bool:
@@ -331,7 +342,7 @@ class Pipeline:
         for structure in self.structures.values() if large else ():
             structure.variants = [v for v in structure.variants if id(v) not in large]
         if gone:
-            self._on_forget(gone)
+            self._on_forget(gone, False)
 
     def _traced(self, structure: Structure, call: Call) -> Trace:
         """A recording of a call, unless it is refused."""
@@ -432,6 +443,7 @@ class Pipeline:
     def _keep(self, structure: Structure, variant: Variant) -> Variant:
         structure.variants.insert(0, variant)
         del structure.variants[VARIANTS:]
+        self.is_spread = self._found_spread()
         memory.add(self, variant)
         return variant
 
@@ -448,8 +460,16 @@ class Pipeline:
             return tracer.trace(self.captured, call).recording
 
     def _may_build(self, variant: Variant, at_once: bool) -> bool:
+        return at_once or self._lifts_at_once or self.affords_building(variant)
+
+    def affords_building(self, variant: Variant) -> bool:
+        """Whether machine code may be built for a variant now, or shared code, by what it costs."""
         size, cost = len(variant.recording), variant.build_cost
-        return at_once or self._lifts_at_once or self._ledger.affords_building(size, cost)
+        if not self._ledger.affords_building(size, cost):
+            return False
+        builder = self._builder
+        is_for_one = self.is_spread and builder is not None and not builder.may_share
+        return not is_for_one or self._ledger.pays_for_one(size, variant.answered, cost)
 
     def _build_or_join(
         self,
@@ -550,7 +570,7 @@ class Pipeline:
         if variant.binding is None:
             variant.not_lifted = built.reason
         elif built.binding is not None:
-            self._on_forget([variant])  # cached calls of it run on what it had before
+            self._on_forget([variant], False)  # cached calls of it run on what it had before
         if built.binding is not None:
             variant.binding = built.binding
             variant.forget_tape()
@@ -566,7 +586,7 @@ class Pipeline:
         for variant in waiting:
             variant.may_join = True
         if waiting:
-            self._on_forget(waiting)
+            self._on_forget(waiting, False)
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ class Variant:
     may_join: bool = False  # there is new machine code of another call, which it may use
     eager_nodes: int | None = None  # that an eager call makes, once there was one
     build_cost: float | None = None  # seconds that it will take, once that is known
+    answered: int = 0  # calls by the fast path
     used: int = 0  # when it was needed last, as ``Memory`` counts
     settled: tuple[str, ...] = ()  # the lines at which data became static
     uses_math: bool = False  # it holds for finite data only
