@@ -295,7 +295,9 @@ class Dispatch:
             self._tried_at = self._counts.calls
         is_spread = self._pipeline is not None and self._pipeline.is_spread
         counts_alike = is_spread and not self.follows and kernels is not None
-        self.gate.due = self._ledger.calls_due if counts_alike else 0
+        counted, self.gate.due = self.gate.due, self._ledger.calls_due if counts_alike else 0
+        if counted and not self.gate.due:
+            self._first_gate.resting = min(self._first_gate.resting, self._ledger.longest_rest)
         calls = self._first_gate.take_rested()
         if calls:
             self._counts.calls += calls

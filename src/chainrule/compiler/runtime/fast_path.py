@@ -343,9 +343,7 @@ class ClosedGate:
         self.busy = False  # a call is being computed
         self.path: FastPath | None = None
         self.quick = self.resting = self.tried = self.due = 0
-        self.is_due = (
-            False  # calls such as the last one have come so often that one may be recorded
-        )
+        self.is_due = False  # calls such as the last one came so often that one may be recorded
         self.answered: Variant | None = None
         self.derivation: Any = None
 

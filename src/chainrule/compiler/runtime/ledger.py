@@ -38,8 +38,7 @@ STEADY = 256  # replays in a row, before it is spent
 FORGIVEN = 8192  # eager calls for which one recording that was in vain counts no longer
 COMING = 10.0  # times a replay is likely to come again: so much of a recording it pays for,
 EXPECTED = 3000  # and no more once there were so many calls, as these tell how often it will
-IN_VAIN = 4.0  # recordings that were, and then none is made but of calls that come again and again,
-ALMOST_NONE = 0.5  # until so few were
+IN_VAIN = 4.0  # recordings that were, and then none is made but of calls that come again and again
 LEAST_DUE = 4  # of these, whatever a recording costs
 ASKED = 4  # recordings in a row, in vain, that are made for who asks for machine code
 DECLINED = 20  # eager calls, whose time the fast path may try in vain beyond what it saved
@@ -162,7 +161,8 @@ class Ledger:
         doublings = min(self._unused, JOINING_DOUBLINGS if joins else MOST_DOUBLINGS)
         doublings = 0.0 if self._is_due else doublings
         whole = self._finding + _recording(self._size, of_numbers)
-        cost = TRACING * whole + JOIN.of(self._size) if joins else max(whole, self._dearest)
+        dearest = 0.0 if self._is_due else self._dearest  # one may have been, for another reason
+        cost = TRACING * whole + JOIN.of(self._size) if joins else max(whole, dearest)
         credit, has_saved = self._credit(self._size), self._balance >= MOST_SAVED
         affords = (cost if has_saved else 2.0**doublings * cost) <= credit
         return affords or (asked and self._unused < ASKED)
@@ -174,9 +174,8 @@ class Ledger:
         They count where recordings at the first sight were in vain: those of lists whose lengths
         vary independently, each of which comes again after hundreds of others.
         """
-        least = ALMOST_NONE if self._counts_alike else IN_VAIN
-        self._counts_alike = self._unused >= least and not allowance.is_endless
-        if not self._counts_alike:
+        self._counts_alike = self._counts_alike or self._unused >= IN_VAIN
+        if not self._counts_alike or allowance.is_endless:
             return 0
         size = self._recorded // self._recordings  # the last one may have been far from the usual
         return max(LEAST_DUE, math.ceil(RECORD.of(size) / EAGER.of(size)))
@@ -370,7 +369,7 @@ class Ledger:
 
     def changed(self) -> None:
         """Calls are recorded in another way from now on: what was in vain before may be of use."""
-        self._unused, self._rest = 0.0, 0
+        self._unused, self._rest, self._counts_alike = 0.0, 0, False
 
     @contextmanager
     def asked_for(self) -> Iterator[None]:
