@@ -191,10 +191,18 @@ class Lengths:
         recent = {path: max(each[path] for each in lasts) for path in lasts[0]}
         pairs = max(_combinations(growth, each) for each in lasts)
         for largest in (self.known.largest, recent):
-            wanted = apart(largest, growth)
+            wanted = apart(self._with_room(largest, growth), growth)
             if _combinations(growth, wanted) <= MOST_COMBINED * pairs:
                 return wanted
         return None
+
+    def _with_room(self, largest: Mapping[Path, int], growth: Growth) -> dict[Path, int]:
+        """Half as many again of what is longer than in all code there is, so that few are built."""
+        made, served = dict(largest), [lengths_of(old.key) for old in self.known.families]
+        for path in growth.units if served else ():
+            if largest[path] > max(each[path] for each in served):
+                made[path] += made[path] // 2
+        return made
 
     def longest(self, call: Call) -> Call | None:
         """The call with lists as long as the longest that were seen; None: it has those."""
