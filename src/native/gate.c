@@ -22,12 +22,6 @@ typedef struct {
     int finite_data;         /* it is for finite data only */
 } CachedCall;
 
-/* How many calls of one structure came, of which nothing is cached. */
-typedef struct {
-    uint64_t structure; /* a hash of its signature */
-    Py_ssize_t count;   /* 0: the place is free */
-} Tally;
-
 typedef struct {
     PyObject_HEAD
     PyObject *lock;              /* of the function, a Lock */
@@ -48,7 +42,7 @@ typedef struct {
     Py_ssize_t misses;           /* calls in a row that no cached one answered */
     Py_ssize_t skip;             /* calls that are not looked up, if they are to run eagerly otherwise */
     Py_ssize_t due;              /* so many calls alike of which nothing is cached, and one is not to rest; 0: all are */
-    Tally *tallies;              /* of such calls; NULL: none yet */
+    PyObject *tallies;           /* of such calls, a dict: a hash of their signature -> how many; NULL: none yet */
     char is_due;                 /* the last call is such a one, or something was cached for it once */
     char busy;                   /* a call is being computed */
     char by_tape;                /* the last answer is a tape's */
@@ -60,8 +54,7 @@ typedef struct {
 #define MISSES 8              /* in a row after which, while calls are to run eagerly, as many are not looked up, */
 #define MOST_SKIPPED 64       /* at most so many: they may have become regular */
 #define MOST_KEPT (1 << 16)   /* bytes of each buffer that are kept between calls */
-#define TALLIES 4096          /* structures that are counted; a power of two */
-#define PLACES 4              /* where one may be; where others have all of them, these count one less */
+#define MOST_TALLIES 4096     /* structures whose calls are counted */
 
 PyTypeObject *CachedCallType, *GateType;
 static PyObject *binding_name, *current_name, *settle_name, *waits_name, *executor_name;
@@ -284,57 +277,37 @@ static PyObject *cached_calls(Gate *g) {
 
 /* Whether the slow path is to look at a call of which nothing is cached, even while calls rest: there was something
  * once, or calls alike have come so often that it is due. Two structures may be taken for one: then it is due too
- * early, and no more. */
+ * early, and no more. -1: an error. */
 static int is_worth_a_look(Gate *g, int was_cached) {
     if (was_cached) {
         PyObject *signature = Py_NewRef(g->signature);
-        int gone = PyDict_DelItem(g->plans, signature); /* unless it is cached again, that is all */
+        int failed = PyDict_DelItem(g->plans, signature); /* unless it is cached again, that is all */
         Py_DECREF(signature);
-        if (gone < 0) {
-            PyErr_Clear();
-        }
-        return 1;
+        return failed < 0 ? -1 : 1;
     }
     if (g->due <= 0) {
         return 0;
     }
-    if (g->tallies == NULL) {
-        g->tallies = PyMem_Calloc(TALLIES, sizeof(Tally));
-        if (g->tallies == NULL) {
-            return 0; /* nobody is told: it is only that nothing is due */
-        }
-    }
     uint64_t structure = 14695981039346656037u;
-    for (size_t k = 0; k + sizeof(uint64_t) <= g->look.words.size; k += sizeof(uint64_t)) {
+    for (size_t k = 0; k + sizeof structure <= g->look.words.size; k += sizeof structure) {
         uint64_t word;
         memcpy(&word, g->look.words.bytes + k, sizeof word);
         structure = (structure ^ word) * 1099511628211u;
         structure ^= structure >> 29;
     }
-    Tally *found = NULL;
-    for (int k = 0; k < PLACES; k++) {
-        Tally *here = g->tallies + ((structure + (uint64_t)k) & (TALLIES - 1));
-        if (here->count > 0 && here->structure == structure) {
-            found = here;
-            break;
-        }
-        if (here->count == 0 && found == NULL) {
-            found = here;
-        }
+    if (g->tallies == NULL) {
+        g->tallies = PyDict_New();
+    } else if (PyDict_Size(g->tallies) >= MOST_TALLIES) {
+        PyDict_Clear(g->tallies); /* what comes often is soon counted again */
     }
-    if (found == NULL) {
-        for (int k = 0; k < PLACES; k++) {
-            g->tallies[(structure + (uint64_t)k) & (TALLIES - 1)].count--;
-        }
-        return 0;
-    }
-    found->count = found->structure == structure ? found->count + 1 : 1;
-    found->structure = structure;
-    if (found->count < g->due) {
-        return 0;
-    }
-    found->count = 0;
-    return 1;
+    PyObject *key = g->tallies != NULL ? PyLong_FromUnsignedLongLong(structure) : NULL;
+    PyObject *known = key != NULL ? PyDict_GetItemWithError(g->tallies, key) : NULL;
+    Py_ssize_t count = known != NULL ? PyLong_AsSsize_t(known) + 1 : 1;
+    PyObject *next = key != NULL ? PyLong_FromSsize_t(count < g->due ? count : 0) : NULL;
+    int failed = next == NULL || PyDict_SetItem(g->tallies, key, next) < 0;
+    Py_XDECREF(key);
+    Py_XDECREF(next);
+    return failed ? -1 : count >= g->due;
 }
 
 /* Let go of a buffer that one call made large. */
@@ -355,7 +328,9 @@ static PyObject *find_answer(Gate *g, Given given, int differentiate, PyObject *
         if (cached != NULL && PyList_Size(cached) > 0) {
             answer = first_answer(g, cached, differentiate, out, mean);
         } else if (!PyErr_Occurred()) {
-            g->is_due = (char)is_worth_a_look(g, cached != NULL);
+            int is_due = is_worth_a_look(g, cached != NULL);
+            g->is_due = is_due > 0;
+            answer = is_due < 0 ? NULL : Py_NewRef(Py_None);
         }
         Py_XDECREF(cached);
     }
@@ -676,7 +651,6 @@ static void gate_dealloc(PyObject *self) {
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     PyMem_Free(g->look.words.bytes);
-    PyMem_Free(g->tallies);
     Py_XDECREF((PyObject *)g->look.to);
     Py_XDECREF((PyObject *)g->look.array_type);
     Py_XDECREF((PyObject *)g->look.number_type);
@@ -691,6 +665,7 @@ static void gate_dealloc(PyObject *self) {
     Py_XDECREF(g->signature);
     Py_XDECREF(g->cached);
     Py_XDECREF(g->derivation);
+    Py_XDECREF(g->tallies);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
 }
