@@ -8,7 +8,7 @@ from importlib import import_module
 
 FIELDS = [
     *("language", "networks", "attention", "learning", "numerics", "simulation"),
-    *("finance", "statistics", "geometry", "objects", "functions"),
+    *("finance", "statistics", "geometry", "objects", "functions", "lengths"),
 ]
 
 

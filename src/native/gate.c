@@ -42,6 +42,9 @@ typedef struct {
     Py_ssize_t rested;           /* calls that did since they were counted */
     Py_ssize_t misses;           /* calls in a row that no cached one answered */
     Py_ssize_t skip;             /* calls that are not looked up, if they are to run eagerly otherwise */
+    Py_ssize_t due;              /* so many calls alike of which nothing is cached, and one is not to rest; 0: all are */
+    PyObject *tallies;           /* of such calls, a dict: a hash of their signature -> how many; NULL: none yet */
+    char is_due;                 /* the last call is such a one, or something was cached for it once */
     char busy;                   /* a call is being computed */
     char by_tape;                /* the last answer is a tape's */
     Look look;
@@ -52,6 +55,7 @@ typedef struct {
 #define MISSES 8              /* in a row after which, while calls are to run eagerly, as many are not looked up, */
 #define MOST_SKIPPED 64       /* at most so many: they may have become regular */
 #define MOST_KEPT (1 << 16)   /* bytes of each buffer that are kept between calls */
+#define MOST_TALLIES 4096     /* structures whose calls are counted */
 
 PyTypeObject *CachedCallType, *GateType;
 static PyObject *binding_name, *current_name, *settle_name, *waits_name, *executor_name;
@@ -286,11 +290,11 @@ static PyObject *first_answer(Gate *g, PyObject *cached, Given given, int differ
 }
 
 /* The cached calls of the structure that was looked at, a list; or NULL, which may be an error. A signature
- * that is in `plans` stays there with its list. */
+ * that is in `plans` stays there with its list until that is empty. */
 static PyObject *cached_calls(Gate *g) {
     const Buffer *words = &g->look.words;
     if (g->signature != NULL && PyBytes_Size(g->signature) == (Py_ssize_t)words->size &&
-        memcmp(PyBytes_AsString(g->signature), words->bytes, words->size) == 0) {
+        memcmp(PyBytes_AsString(g->signature), words->bytes, words->size) == 0 && PyList_Size(g->cached) > 0) {
         return Py_NewRef(g->cached);
     }
     PyObject *signature = PyBytes_FromStringAndSize(words->bytes, (Py_ssize_t)words->size);
@@ -304,6 +308,41 @@ static PyObject *cached_calls(Gate *g) {
     }
     Py_XDECREF(signature);
     return found;
+}
+
+/* Whether the slow path is to look at a call of which nothing is cached, even while calls rest: there was something
+ * once, or calls alike have come so often that it is due. Two structures may be taken for one: then it is due too
+ * early, and no more. -1: an error. */
+static int is_worth_a_look(Gate *g, int was_cached) {
+    if (was_cached) {
+        PyObject *signature = Py_NewRef(g->signature);
+        int failed = PyDict_DelItem(g->plans, signature); /* unless it is cached again, that is all */
+        Py_DECREF(signature);
+        return failed < 0 ? -1 : 1;
+    }
+    if (g->due <= 0) {
+        return 0;
+    }
+    uint64_t structure = 14695981039346656037u;
+    for (size_t k = 0; k + sizeof structure <= g->look.words.size; k += sizeof structure) {
+        uint64_t word;
+        memcpy(&word, g->look.words.bytes + k, sizeof word);
+        structure = (structure ^ word) * 1099511628211u;
+        structure ^= structure >> 29;
+    }
+    if (g->tallies == NULL) {
+        g->tallies = PyDict_New();
+    } else if (PyDict_Size(g->tallies) >= MOST_TALLIES) {
+        PyDict_Clear(g->tallies); /* what comes often is soon counted again */
+    }
+    PyObject *key = g->tallies != NULL ? PyLong_FromUnsignedLongLong(structure) : NULL;
+    PyObject *known = key != NULL ? PyDict_GetItemWithError(g->tallies, key) : NULL;
+    Py_ssize_t count = known != NULL ? PyLong_AsSsize_t(known) + 1 : 1;
+    PyObject *next = key != NULL ? PyLong_FromSsize_t(count < g->due ? count : 0) : NULL;
+    int failed = next == NULL || PyDict_SetItem(g->tallies, key, next) < 0;
+    Py_XDECREF(key);
+    Py_XDECREF(next);
+    return failed ? -1 : count >= g->due;
 }
 
 /* Let go of a buffer that one call made large. */
@@ -321,10 +360,14 @@ static PyObject *find_answer(Gate *g, Given given, int differentiate, PyObject *
     int plain = look_at_arguments(&g->look, given, differentiate);
     if (plain > 0) {
         PyObject *cached = cached_calls(g);
-        if (cached != NULL) {
+        if (cached != NULL && PyList_Size(cached) > 0) {
             answer = first_answer(g, cached, given, differentiate, out, mean);
-            Py_DECREF(cached);
+        } else if (!PyErr_Occurred()) {
+            int is_due = is_worth_a_look(g, cached != NULL);
+            g->is_due = is_due > 0;
+            answer = is_due < 0 ? NULL : Py_NewRef(Py_None);
         }
+        Py_XDECREF(cached);
     }
     if (answer == NULL && !PyErr_Occurred()) {
         answer = Py_NewRef(Py_None);
@@ -462,7 +505,7 @@ static PyObject *eager_answer(Gate *g, Given given, int differentiate) {
 /* rest(): whether this call is to run eagerly, for whoever runs it; it is counted. */
 static PyObject *gate_rest(PyObject *self, PyObject *Py_UNUSED(nothing)) {
     Gate *g = (Gate *)self;
-    int rests = g->resting > 0 && recorder == NULL && internal_runs == 0 && nested_runs <= 1 && again_runs == 0;
+    int rests = g->resting > 0 && !g->is_due && recorder == NULL && internal_runs == 0 && nested_runs <= 1 && again_runs == 0;
     g->resting -= rests;
     g->rested += rests;
     return PyBool_FromLong(rests);
@@ -493,14 +536,16 @@ PyObject *ask_gate(PyObject *gate, Given given, int differentiate, PyObject *out
     if (recorder != NULL || internal_runs > 0 || is_inner) {
         return Py_NewRef(Py_None);
     }
+    g->is_due = 0;
     if (g->path == Py_None || (g->skip > 0 && g->resting > 0)) {
         g->skip -= g->skip > 0;
         return eager_answer(g, given, differentiate);
     }
     PyObject *answer = cached_answer(g, given, differentiate, out, NULL);
     g->misses = answer == Py_None ? g->misses + 1 : 0;
-    if (answer == Py_None && g->resting > 0) {
-        g->skip = g->misses < MISSES ? 0 : g->misses < MOST_SKIPPED ? g->misses : MOST_SKIPPED;
+    if (answer == Py_None && g->resting > 0 && !g->is_due) {
+        int is_looked_up = g->due > 0 || g->misses < MISSES; /* what is counted is looked up */
+        g->skip = is_looked_up ? 0 : g->misses < MOST_SKIPPED ? g->misses : MOST_SKIPPED;
         Py_DECREF(answer);
         return eager_answer(g, given, differentiate);
     }
@@ -680,6 +725,7 @@ static void gate_dealloc(PyObject *self) {
     Py_XDECREF(g->signature);
     Py_XDECREF(g->cached);
     Py_XDECREF(g->derivation);
+    Py_XDECREF(g->tallies);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
 }
@@ -727,6 +773,8 @@ static PyMemberDef gate_members[] = {{"busy", T_BOOL, offsetof(Gate, busy), 0, N
                                      {"quick", T_PYSSIZET, offsetof(Gate, quick), 0, NULL},
                                      {"resting", T_PYSSIZET, offsetof(Gate, resting), 0, NULL},
                                      {"tried", T_PYSSIZET, offsetof(Gate, tried), 0, NULL},
+                                     {"due", T_PYSSIZET, offsetof(Gate, due), 0, NULL},
+                                     {"is_due", T_BOOL, offsetof(Gate, is_due), READONLY, NULL},
                                      {"answered", T_OBJECT, offsetof(Gate, answered), READONLY, NULL},
                                      {NULL, 0, 0, 0, NULL}};
 static PyGetSetDef gate_properties[] = {{"path", get_path, set_path, "the FastPath, or None", NULL},

@@ -18,6 +18,7 @@ from fuzz_classes import classes_of
 from fuzz_drawing import Draw, Subject
 from fuzz_dynamics import alignment, kalman, runge_kutta
 from fuzz_language import attention, big_table, dropout, language, minibatch
+from fuzz_lengths import independent
 from fuzz_scope import Scope
 from fuzz_statements import Statements, indent
 
@@ -25,7 +26,7 @@ EVERY = 8  # one seed of so many has a subject
 IMPORTS = "import datetime\nfrom collections import OrderedDict"
 SUBJECTS: tuple[Callable[[Draw], Subject], ...] = (
     *(language, gauss, ordered, runge_kutta, dropout, fourier, minibatch, dates, cholesky),
-    *(attention, triangular, cached, kalman, gauss_jordan, big_table, alignment),
+    *(attention, triangular, cached, kalman, gauss_jordan, big_table, alignment, independent),
 )
 NOT_STACKED = (dates,)  # whose arguments are no numbers
 NEED_ARRAYS = ("train", "out", "bound")

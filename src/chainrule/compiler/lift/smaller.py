@@ -129,15 +129,25 @@ def _moved(instruction: Instruction, to: Addresses) -> Instruction:
 def _paired(program: Program, longer: Program) -> list[tuple[Instruction | None, Instruction]]:
     """Each instruction of the longer program, and that which does the same here, or None.
 
-    Sums whose number of terms is part of what they are have another one here.
+    Sums whose number of terms is part of what they are have another one here, which may be that of
+    another sum there. Where there are as many of them, they are the same in the order in which
+    they were recorded.
     """
-    here = {i.key: i for i in program.instructions}
-    pairs = [(here.pop(long.key, None), long) for long in longer.instructions]
+    here, there = _by_shape(program), _by_shape(longer)
+    ordered = {
+        id(long): short
+        for shape, found in there.items()
+        if len(found) == len(here.get(shape, ()))
+        for short, long in zip(here[shape], found, strict=True)
+    }
+    taken = set(map(id, ordered.values()))
+    rest = {i.key: i for i in program.instructions if id(i) not in taken}
+    pairs = [(ordered.get(id(x)) or rest.pop(x.key, None), x) for x in longer.instructions]
     shapes: dict[int, list[int]] = {}
     for k, (short, long) in enumerate(pairs):
         if short is None:
             shapes.setdefault(long.key[0], []).append(k)
-    for short in here.values():
+    for short in rest.values():
         waiting = shapes.get(short.key[0], [])
         if not waiting:
             raise NotLiftable("another length does other operations")
@@ -147,6 +157,19 @@ def _paired(program: Program, longer: Program) -> list[tuple[Instruction | None,
         if short is not None and not _is_alike(short, long):
             raise NotLiftable("another length does other operations")
     return pairs
+
+
+def _by_shape(program: Program) -> dict[int, list[Instruction]]:
+    """The instructions of each shape, in the order in which their first results were recorded."""
+    recorded = np.flatnonzero(program.address >= 0)[::-1]
+    first = np.full(program.size, len(program.address))
+    first[program.address[recorded]] = recorded
+    found: dict[int, list[Instruction]] = {}
+    for i in program.instructions:
+        found.setdefault(i.key[0], []).append(i)
+    for some in found.values():
+        some.sort(key=lambda i: int(first[i.out].min()))
+    return found
 
 
 def _is_alike(short: Instruction, long: Instruction) -> bool:

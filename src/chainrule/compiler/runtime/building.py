@@ -28,7 +28,7 @@ from chainrule.compiler.lift.alignment import (
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Program
 from chainrule.compiler.lift.smaller import Smaller
-from chainrule.compiler.runtime.families import Family, Lengths, SharedCode, placed_among
+from chainrule.compiler.runtime.families import VAIN, Family, Lengths, SharedCode, placed_among
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import LLVM
 from chainrule.compiler.runtime.lengths import Growth, Places, has_lengths, outline_of
@@ -42,7 +42,6 @@ FEW = 4  # steps of growth in a call that is shorter than others, where these ar
 SMALL = 256  # instructions: fewer are as quick on the tape, and keep eager's bits
 FAMILIES = 64  # of calls whose lengths differ; the oldest goes
 _NO_RESULT = "there is no result to check it by"
-KEYS = 8  # of calls of one outline, likewise
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,11 +326,19 @@ class Builder:
         self._shared[shape] = known
         while len(self._shared) > FAMILIES:
             del self._shared[next(iter(self._shared))]
-        known.keys.pop(call.key, None)
-        known.keys[call.key] = None
-        while len(known.keys) > KEYS:
-            del known.keys[next(iter(known.keys))]
+        known.meet(call.key)
         return Lengths(call.key, known)
+
+    @property
+    def grows_as_one(self) -> bool:
+        """Whether there is code that calls share whose lists are all longer or all shorter."""
+        shared = self._shared.values()
+        return any(x.families and Growth.independent(list(x.keys)) is None for x in shared)
+
+    @property
+    def may_share(self) -> bool:
+        """Whether code may be built that calls of several lengths share."""
+        return any(x.families or x.vain < VAIN for x in self._shared.values())
 
     def forget(self, machine: MachineCode | None) -> None:
         """Let no further call join this code."""
@@ -453,6 +460,8 @@ class Builder:
         growth = None if lengths is None else lengths.growth
         if lengths is None or growth is None or lengths.is_served:
             return None
+        if lengths.independent is not None:
+            return lengths.longest(call)
         if not lengths.known.families:
             tries = lengths.grows_by_numbers or lengths.tries_rows
             return lengths.longest(call) if tries else None

@@ -30,13 +30,14 @@ from chainrule.compiler.runtime.refusals import is_of_numbers
 from chainrule.compiler.runtime.results import nodes_of
 from chainrule.compiler.runtime.texts import VaryingTexts, static_in, traced_in
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure, Variant
-from chainrule.core.backend import Value, modes
+from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.interrupts import Held
 
 ROOTS = 32  # classes and functions that are passed
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
 SERVED = 2  # calls by each recording, more than which are not few
 MUCH = 2e-5  # seconds to compare the captured state, which a recording has to be worth
+LONGEST_COUNT = 4096  # calls that the gate counts, before one is looked at that is not due
 SAMPLES = 64  # of which the texts are looked at before any of them is recorded
 
 
@@ -78,6 +79,7 @@ class Dispatch:
         self._changes = 0
         self._roots: dict[Any, None] = {}  # classes and functions that calls brought, the last ones
         self._has_imported = False  # modules that it imports by itself
+        self._tried_at = -LONGEST_COUNT  # how many calls there were when a cached one was in vain
         self._others = 0  # times that there were others, less the calls like earlier ones
         #: what answers calls of a function that keeps numbers outside; see ``keeping``
         self.keeping: Any = None
@@ -239,12 +241,14 @@ class Dispatch:
         what the call takes will be seen from its graph, so nothing has to be known of its
         arguments where no recording can be paid for.
         """
-        if self.notices.raises or not (self._ledger.rests or (has_graph and self._is_too_early)):
+        if self.notices.raises or self.gate.is_due:
+            return False
+        if not (self._ledger.rests or self._counts_alike or (has_graph and self._is_too_early)):
             return False
         with self.lock:
             self._enter_rested()
-            waits = 0
-            if not self._ledger.rests:
+            waits = LONGEST_COUNT if self._counts_alike else 0
+            if not waits and not self._ledger.rests:
                 if not (has_graph and self._is_too_early):
                     return False
                 waits = self._ledger.calls_to_recording(self._is_asked_for)
@@ -264,6 +268,15 @@ class Dispatch:
         asked = self._is_asked_for
         return self._pipeline is None and not self._ledger.affords_recording(asked=asked)
 
+    @property
+    def _counts_alike(self) -> bool:
+        """Whether calls are recorded only once many like them came, which the gate counts.
+
+        Not where some of which a structure was recorded went another way.
+        """
+        others = self._counts.calls - self._tried_at
+        return self.gate.due > 0 and self.fast_path is not None and others > LONGEST_COUNT
+
     def _longest_rest(self, waits: int) -> int:
         """How many calls, this one too, are to run eagerly with nothing to be told or learnt.
 
@@ -280,6 +293,13 @@ class Dispatch:
         tried, self.gate.tried = self.gate.tried, 0
         if tried and self._ledger.declined(tried):
             self.fast_path = None
+        if tried:
+            self._tried_at = self._counts.calls
+        is_spread = self._pipeline is not None and self._pipeline.is_spread
+        counts_alike = is_spread and not self.follows and kernels is not None
+        counted, self.gate.due = self.gate.due, self._ledger.calls_due if counts_alike else 0
+        if counted and not self.gate.due:
+            self._first_gate.resting = min(self._first_gate.resting, self._ledger.longest_rest)
         calls = self._first_gate.take_rested()
         if calls:
             self._counts.calls += calls
@@ -338,9 +358,14 @@ class Dispatch:
         variant.used = memory.now
         size = len(variant.recording)
         self._ledger.replayed(size, calls, quickly=True, nodes=variant.eager_nodes)
-        path, waits = self.fast_path, variant.waits
-        if path and waits and self._ledger.affords_building(size, variant.build_cost):
-            path.forget(variant)  # its next call builds machine code
+        path, waits, pipeline = self.fast_path, variant.waits, self._pipeline
+        variant.answered += calls
+        if variant.may_join:
+            affords = self._ledger.affords_joining(size)
+        else:
+            affords = waits and pipeline is not None and pipeline.affords_building(variant)
+        if path and affords:
+            path.forget([variant])  # its next call builds machine code, or joins that of another
 
     @property
     def doing(self) -> str:
@@ -391,9 +416,11 @@ class Dispatch:
         elif is_served:
             self.notices.replays_do_not_pay(None)
 
-    def _affords_recording(self, call: Call) -> bool:
+    def _affords_recording(self, call: Call, structure: Structure, is_due: bool) -> bool:
         """Whether a call that nothing serves may be recorded, by what it costs."""
         given = self._is_asked_for, is_of_numbers(call)
+        if self._counts_alike and not (is_due or self._is_asked_for or structure.variants):
+            return False
         if self._ledger.affords_recording(False, *given):
             return True
         if self._pipeline is None or not self._ledger.affords_recording(True, *given):
@@ -413,6 +440,7 @@ class Dispatch:
         return Beside(selection.called, call.listed, choices, len(steps) - choices)
 
     def _run(self, call: Call, at_once: bool, build: bool) -> Run:
+        is_due = self.gate.is_due and not at_once
         self._enter_rested()
         self._first_gate.resting = 0
         ledger = self._ledger
@@ -420,7 +448,7 @@ class Dispatch:
             ledger.missed(0)
             return Run(Path.EAGER, reason=call.refused)
         is_new = self._pipeline is None and not at_once and not self.notices.raises
-        if is_new and not self._affords_recording(call):
+        if is_new and not self._affords_recording(call, Structure(), False):
             ledger.missed(0)
             return self._leave_unserved()  # not even what it reaches is looked for
         try:
@@ -465,6 +493,7 @@ class Dispatch:
                         if pipeline.build_when_worth_it(variant, call, surely):
                             run = variant.run(call, variant.binding)
                 return run or EAGERLY
+        is_due = is_due and not structure.variants
         with Held():
             borrowed = None if at_once else pipeline.run_shared(structure, call)
             if borrowed is not None:
@@ -488,16 +517,20 @@ class Dispatch:
             twin = pipeline.recorded_instead(structure, call)
             if twin is not None:
                 structure, call = pipeline.structure(twin), twin
-            if not self._affords_recording(call):
+            with ledger.is_due() if is_due else nullcontext():
+                affords = self._affords_recording(call, structure, is_due)
+            if not affords:
                 return self._leave_unserved()
         if not at_once and self.traces_texts and self._varying.may_vary(call):
             build = False  # not for what the next text may take the place of
         is_asked_for = (at_once and build) or self._is_asked_for
         asked = ledger.asked_for() if is_asked_for else nullcontext()
+        due = ledger.is_due() if is_due else nullcontext()
         with (
             self.notices.recording(),
             Held(),
             asked,
+            due,
         ):  # Ctrl-C waits: half a recording would leave max replaced, Values moved
             run = pipeline.record(structure, call, at_once, build)
             texts = traced_in(call)
@@ -570,7 +603,7 @@ class Dispatch:
                 self.counts,
                 self._ledger,
                 self.lock,
-                self._forget_fast_path,
+                self._forget_cached,
             )
             self._pipeline = pipeline
             self.counts.finding_seconds += time.thread_time() - started
@@ -603,8 +636,10 @@ class Dispatch:
             raise Unrecordable("what it is passed and what it reaches by itself do not go together")
         return pipeline
 
-    def _forget_fast_path(self) -> None:
-        self.fast_path = None
+    def _forget_cached(self, variants: Collection[Variant], for_good: bool) -> None:
+        """Let the slow path answer the calls of some variants."""
+        if self.fast_path is not None:
+            self.fast_path.forget(variants, for_good)
         self.prepared.clear()
 
     # --- eager ------------------------------------------------------------------------------------

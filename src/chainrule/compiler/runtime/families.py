@@ -8,6 +8,8 @@ prefix of it, which is checked on a recording of the shorter one, never guessed.
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -20,7 +22,9 @@ from chainrule.compiler.lift.alignment import RecordedCall
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.runtime.lengths import (
     Growth,
+    Path,
     Places,
+    apart,
     are_within,
     births_of,
     lengths_of,
@@ -28,6 +32,8 @@ from chainrule.compiler.runtime.lengths import (
 )
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 
+KEYS = 8  # of calls of one outline, the oldest goes
+MOST_COMBINED = 16  # times as many combinations of items as in a call that came
 CODES = 4  # of one outline: calls that are no prefix of each other; the oldest goes
 VAIN = 3  # times that code which was to serve other lengths served none
 
@@ -69,8 +75,18 @@ class SharedCode:
     #: code for one length each, as long as a call uses it, and the key of that
     single: WeakKeyDictionary[MachineCode, Any] = field(default_factory=WeakKeyDictionary)
     keys: dict[Any, None] = field(default_factory=dict)  # of such calls, the last at the end
+    largest: dict[Path, int] = field(default_factory=dict)  # of each list, in any call so far
     vain: int = 0  # times that code was to serve other lengths, and served none
     longest: int = 0  # steps of growth in such a call
+
+    def meet(self, key: Any) -> None:
+        """Know of one more call."""
+        self.keys.pop(key, None)
+        self.keys[key] = None
+        while len(self.keys) > KEYS:
+            del self.keys[next(iter(self.keys))]
+        for path, length in lengths_of(key).items():
+            self.largest[path] = max(self.largest.get(path, length), length)
 
     def may_grow(self, steps: int) -> bool:
         """Whether lists that have grown for so many steps are worth another try."""
@@ -117,6 +133,8 @@ class Lengths:
 
         Those of integers are taken to have any length. Those of numbers grow as they were seen to.
         """
+        if self.independent is not None:
+            return self.independent
         for key in reversed(self.known.keys):
             seen = Growth.between(key, self.key)
             if seen is not None and self._is_of_numbers(seen):
@@ -124,6 +142,13 @@ class Lengths:
                     return seen
                 break
         return Growth.of_integers(self.key)
+
+    @functools.cached_property
+    def independent(self) -> Growth | None:
+        """The same of lists that grow independently, if they were seen to."""
+        found = Growth.independent(list(self.known.keys))
+        may_grow = found is not None and self.known.may_grow(found.steps(self.key))
+        return found if may_grow else None
 
     @property
     def grows_by_numbers(self) -> bool:
@@ -156,9 +181,40 @@ class Lengths:
         numbers = np.where(last < 0, -1, integers[last]) if len(integers) else last
         return np.concatenate([floats[first:], integers, numbers])
 
+    def _largest(self, growth: Growth) -> dict[Path, int] | None:
+        """Of each list the largest length, in all calls or at least in the last ones.
+
+        None where that may be far more to do than any of these: a function of two lists may do
+        something for each pair.
+        """
+        lasts = [lengths_of(key) for key in self.known.keys]
+        recent = {path: max(each[path] for each in lasts) for path in lasts[0]}
+        pairs = max(_combinations(growth, each) for each in lasts)
+        for largest in (self.known.largest, recent):
+            wanted = apart(self._with_room(largest, growth), growth)
+            if _combinations(growth, wanted) <= MOST_COMBINED * pairs:
+                return wanted
+        return None
+
+    def _with_room(self, largest: Mapping[Path, int], growth: Growth) -> dict[Path, int]:
+        """Half as many again of what is longer than in all code there is, so that few are built."""
+        made, served = dict(largest), [lengths_of(old.key) for old in self.known.families]
+        for path in growth.units if served else ():
+            if largest[path] > max(each[path] for each in served):
+                made[path] += made[path] // 2
+        return made
+
     def longest(self, call: Call) -> Call | None:
         """The call with lists as long as the longest that were seen; None: it has those."""
+        if self.independent is not None:
+            wanted = self._largest(self.independent)
+            return None if wanted in (None, lengths_of(self.key)) else with_lengths(call, wanted)
         others = [k for k in self.known.keys if k != self.key and are_within(self.key, k)]
         lengths = [lengths_of(key) for key in others]
         longest = max(lengths, key=lambda each: sum(each.values()), default=None)
         return None if longest is None else with_lengths(call, longest)
+
+
+def _combinations(growth: Growth, lengths: Mapping[Path, int]) -> int:
+    """In how many ways one item can be taken of each growing list."""
+    return math.prod(lengths[path] for path in growth.units)

@@ -13,7 +13,7 @@ import enum
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +44,7 @@ from chainrule.trees import (
 )
 
 DOUBLE = np.dtype(float64)
-STRUCTURES = 256  # that are cached, as many as a function keeps
+STRUCTURES = 1024  # that are cached, as many as a function keeps
 VARIANTS = 64  # of each, as many as a structure has; the least recently used goes
 MOST_SEEN = 256  # containers that C tells from each other, as in src/native/call.h
 MOST_UNDECIDED = 4096  # instructions of a tape that is kept beside machine code: what it takes to
@@ -366,7 +366,8 @@ class ClosedGate:
     def __init__(self, *_: Any) -> None:
         self.busy = False  # a call is being computed
         self.path: FastPath | None = None
-        self.quick = self.resting = self.tried = 0
+        self.quick = self.resting = self.tried = self.due = 0
+        self.is_due = False  # calls such as the last one came so often that one may be recorded
         self.answered: Variant | None = None
         self.derivation: Any = None
 
@@ -425,7 +426,8 @@ class FastPath:
         self.tells = False  # whether C looks which containers are one
         self._captured = captured
         self._is_watched = {id(mapping) for mapping in captured.watched_dicts()}
-        self._kept: list[Any] = []  # what is known by its address
+        self._kept: list[Any] = []  # classes and items of enums, which are known by their addresses
+        self._keys: dict[bytes, list[Any]] = {}  # likewise what is in a signature
         self._met: dict[Any, bool] = {}  # what was learnt before, and whether there is a plan
 
     def learn(self, call: Call, variant: Variant, on_tape: bool) -> bool:
@@ -450,11 +452,19 @@ class FastPath:
             if cached.variant is variant and cached.binding is binding and not cached.otherwise:
                 cached.otherwise = _plan_of(call, shape, variant, None)
 
-    def forget(self, variant: Variant) -> None:
-        """Let the slow path answer the calls of a variant that waits for machine code."""
-        self._met.pop(variant, None)
-        for cached in self.plans.values():
-            cached[:] = [one for one in cached if one.variant is not variant]
+    def forget(self, variants: Collection[Variant], for_good: bool = False) -> None:
+        """Let the slow path answer the calls of variants that may get machine code, or are gone.
+
+        Not ``for_good``: the next one takes the slow path even where calls rest.
+        """
+        gone = set(map(id, variants))
+        for row, cached in list(self.plans.items()):
+            for one in cached:
+                if id(one.variant) in gone:
+                    self._met.pop(_met_by(one.variant, one.binding), None)
+            cached[:] = [one for one in cached if id(one.variant) not in gone]
+            if not cached and for_good:
+                del self.plans[row]
 
     def _learn(self, call: Call, variant: Variant, binding: Binding | None) -> bool:
         shape = None
@@ -475,7 +485,9 @@ class FastPath:
             return False
         if shape.row not in self.plans and len(self.plans) >= STRUCTURES:
             return False
-        self._kept.append(shape.keys)
+        if len(self._keys) > 2 * STRUCTURES:
+            self._keys = {row: self._keys[row] for row in self.plans}
+        self._keys[shape.row] = shape.keys
         self.changed = self._captured.check  # a recording may have asked which texts there are
         self.tells |= asks
         cached = self.plans.setdefault(shape.row, [])

@@ -38,7 +38,10 @@ PUT_BY = 0.25  # the part of a replayed call's eager time that is put by for mac
 MOST_PUT_BY = 2.0  # and how many seconds of it there can be
 STEADY = 256  # replays in a row, before it is spent
 FORGIVEN = 8192  # eager calls for which one recording that was in vain counts no longer
-COMING = 10.0  # times a replay is likely to come again: so much of a recording it pays for
+COMING = 10.0  # times a replay is likely to come again: so much of a recording it pays for,
+EXPECTED = 3000  # and no more once there were so many calls, as these tell how often it will
+IN_VAIN = 4.0  # recordings that were, and then none is made but of calls that come again and again
+LEAST_DUE = 4  # of these, whatever a recording costs
 ASKED = 4  # recordings in a row, in vain, that are made for who asks for machine code
 DECLINED = 20  # eager calls, whose time the fast path may try in vain beyond what it saved
 UNKNOWN = 100  # instructions of a function that was never recorded
@@ -129,6 +132,10 @@ class Ledger:
         self.instructions: int | None = None  # of its last recording, or of an eager call
         self._finding = FINDING  # seconds that the first recording takes besides
         self._balance = self._put_by = 0.0
+        self._calls = 0
+        self._recordings = self._recorded = 0  # how many, and their instructions
+        self._counts_alike = False  # only these are recorded: see ``calls_due``
+        self._is_due = False  # what is recorded now has come again and again
         self._in_a_row = 0  # replays since a call that no variant served
         self._eager_calls = 0  # since a recording was forgiven
         self._has_built = False  # machine code
@@ -154,11 +161,35 @@ class Ledger:
         wants machine code and does not wait for it. ``of_numbers``: nothing is differentiated.
         """
         doublings = min(self._unused, JOINING_DOUBLINGS if joins else MOST_DOUBLINGS)
+        doublings = 0.0 if self._is_due else doublings
         whole = self._finding + _recording(self._size, of_numbers)
-        cost = TRACING * whole + JOIN.of(self._size) if joins else max(whole, self._dearest)
+        dearest = 0.0 if self._is_due else self._dearest  # one may have been, for another reason
+        cost = TRACING * whole + JOIN.of(self._size) if joins else max(whole, dearest)
         credit, has_saved = self._credit(self._size), self._balance >= MOST_SAVED
         affords = (cost if has_saved else 2.0**doublings * cost) <= credit
         return affords or (asked and self._unused < ASKED)
+
+    @property
+    def calls_due(self) -> int:
+        """How many calls of one structure take as long as a recording of it; 0: they do not count.
+
+        They count where recordings at the first sight were in vain: those of lists whose lengths
+        vary independently, each of which comes again after hundreds of others.
+        """
+        self._counts_alike = self._counts_alike or self._unused >= IN_VAIN
+        if not self._counts_alike or allowance.is_endless:
+            return 0
+        size = self._recorded // self._recordings  # the last one may have been far from the usual
+        return max(LEAST_DUE, math.ceil(RECORD.of(size) / EAGER.of(size)))
+
+    @contextmanager
+    def is_due(self) -> Iterator[None]:
+        """What is recorded meanwhile has come as often as that: it is not in vain."""
+        self._is_due = True
+        try:
+            yield
+        finally:
+            self._is_due = False
 
     def affords_building(self, instructions: int, cost: float | None = None) -> bool:
         """Whether machine code may be built for a recording now; ``cost``: where it is known.
@@ -171,6 +202,16 @@ class Ledger:
         cost = BUILD.of(instructions) if cost is None else cost
         put_by = self._put_by if self._in_a_row >= STEADY else 0.0
         return cost <= max(credit, put_by) or allowance.is_endless
+
+    @staticmethod
+    def pays_for_one(instructions: int, calls: int, cost: float | None) -> bool:
+        """Whether so many calls of one structure have put by what code for them alone costs."""
+        cost = BUILD.of(instructions) if cost is None else cost
+        return calls * PUT_BY * EAGER.of(instructions) >= cost
+
+    def affords_joining(self, instructions: int) -> bool:
+        """Whether a recording may be compared with the code of a longer call now."""
+        return JOIN.of(instructions) <= self._credit(instructions) or allowance.is_endless
 
     def affords_training(self, short: float) -> bool:
         """Whether to make code for training steps that costs so much more than they can pay for.
@@ -199,10 +240,13 @@ class Ledger:
         cost = _recording(instructions, of_numbers)
         doubled = (2.0 ** min(self._unused, JOINING_DOUBLINGS) - 1.0) * cost
         self.instructions = instructions
+        self._recordings += 1
+        self._recorded += instructions
         self._unsettled = SETTLED if goes_other_ways else self._unsettled
-        self._unused += 1.0
         self._pay(self._finding + TRACING * cost)
-        self._balance -= min(doubled, max(self._balance, 0.0))  # the next is to be earned anew
+        if not self._is_due:
+            self._unused += 1.0
+            self._balance -= min(doubled, max(self._balance, 0.0))  # the next is to be earned anew
         self._finding = 0.0
 
     def checked(self, instructions: int, seconds: float, of_numbers: bool = False) -> None:
@@ -239,6 +283,7 @@ class Ledger:
 
     def ran_eagerly(self, calls: int = 1) -> None:
         """Some calls took eager's time."""
+        self._calls += calls
         self._rest = max(0, self._rest - calls)
         self._earn(calls * 0.5 * EAGER.of(self._size))
         self._look(-LOOKING * calls * EAGER.of(self._size))
@@ -264,7 +309,9 @@ class Ledger:
         """
         eager, in_vain = calls * EAGER.of(instructions), tried * _trying(instructions)
         took = 0.0 if quickly else REPLAY.of(instructions) + in_vain
-        self._unused = max(0.0, self._unused - COMING * eager / RECORD.of(instructions))
+        self._calls += calls
+        coming = min(COMING, max(1.0, EXPECTED / self._calls))
+        self._unused = max(0.0, self._unused - coming * eager / RECORD.of(instructions))
         self._in_a_row += calls
         self._undefined = self._undefined if quickly else 0
         self._unsettled = max(0, self._unsettled - calls)
@@ -328,7 +375,7 @@ class Ledger:
 
     def changed(self) -> None:
         """Calls are recorded in another way from now on: what was in vain before may be of use."""
-        self._unused, self._rest = 0.0, 0
+        self._unused, self._rest, self._counts_alike = 0.0, 0, False
 
     @contextmanager
     def asked_for(self) -> Iterator[None]:

@@ -9,9 +9,9 @@ the parameters, and the gradient is theirs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import combinations, zip_longest
 from typing import Any
 
 import numpy as np
@@ -143,7 +143,25 @@ def are_within(a: Any, b: Any) -> bool:
     here, there = lengths_of(a), lengths_of(b)
     if _RAGGED in here.values() or _RAGGED in there.values():
         return Places.of(a, b) is not None
+    return _is_within(here, there)
+
+
+def _is_within(here: Mapping[Path, int], there: Mapping[Path, int]) -> bool:
     return all(n <= there.get(p, 0) for p, n in here.items())
+
+
+def apart(lengths: Mapping[Path, int], growth: Growth) -> dict[Path, int]:
+    """The same, no two of the growing lists as long as each other, or with one item more.
+
+    Where they are, what is computed from the one length is what is computed from the other, in
+    this call or in that with an item less in each list: once, and in most calls it is so twice.
+    """
+    made, taken = dict(lengths), set[int]()
+    for path in sorted(growth.units, key=lengths.__getitem__):
+        while not taken.isdisjoint((made[path] - 1, made[path], made[path] + 1)):
+            made[path] += 1
+        taken.add(made[path])
+    return made
 
 
 @dataclass(frozen=True)
@@ -173,6 +191,20 @@ class Growth:
             return None
         common = math.gcd(*more.values())
         return cls({p: abs(n) // common for p, n in more.items()})
+
+    @classmethod
+    def independent(cls, keys: Sequence[Any]) -> Growth | None:
+        """Of lists some of which are longer in one call and others in another; None: of none.
+
+        Each is as likely to have one item more.
+        """
+        lengths = [lengths_of(key) for key in keys]
+        if any(_RAGGED in each.values() or each.keys() != lengths[0].keys() for each in lengths):
+            return None
+        differ = [p for p in lengths[0] if len({each[p] for each in lengths}) > 1]
+        if all(_is_within(a, b) or _is_within(b, a) for a, b in combinations(lengths, 2)):
+            return None
+        return cls(dict.fromkeys(differ, 1))
 
     def steps(self, key: Any) -> int:
         """How many steps the shortest of the growing lists of a call could be cut by."""

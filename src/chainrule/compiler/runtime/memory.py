@@ -85,6 +85,15 @@ class Memory:
 
 def size(variant: Variant) -> int:
     """The bytes of a variant; machine code that it shares counts with the longest call."""
+    if variant.is_own or variant.lanes:
+        return _size(variant)  # it may have got more code
+    state = variant.recording, variant.binding, variant.has_tape
+    if variant.measured[0] != state:
+        variant.measured = state, _size(variant)
+    return variant.measured[1]
+
+
+def _size(variant: Variant) -> int:
     selection = variant.recording.selection.nbytes
     total = (
         OBJECTS

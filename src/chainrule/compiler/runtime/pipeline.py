@@ -57,7 +57,7 @@ from chainrule.compiler.runtime.verification import (
 from chainrule.core import errors
 from chainrule.core.interrupts import Held
 
-STRUCTURES = 256  # of arguments, the least recently used goes
+STRUCTURES = 1024  # of arguments, the least recently used goes
 VARIANTS = 64  # of one structure, likewise
 REACHED = (
     "it is passed an object that it reaches by itself too: let it have one only as an argument, or "
@@ -90,12 +90,14 @@ class Pipeline:
         counts: Counts,
         ledger: Ledger,
         lock: threading.RLock,
-        on_forget: Callable[[], None],
+        on_forget: Callable[[Collection[Variant], bool], None],
     ) -> None:
-        """``on_forget`` is called when cached calls may be served no longer, or otherwise."""
+        """``on_forget`` is told of variants that may serve cached calls otherwise, or are gone."""
         self.captured, self.lock, self._on_forget = captured, lock, on_forget
         self._ledger, self._lifts_at_once = ledger, options.lift is True
         self.structures: dict[Any, Structure] = {}
+        #: whether recordings are of many structures, none of which is likely to come soon
+        self.is_spread = False
         self._counts = counts
         keeps_bits = options.lift is False  # those of eager's gradients
         self._branching = Branching(tracer, captured, keeps_bits, self._use)
@@ -128,9 +130,32 @@ class Pipeline:
         key = (call.key, self.captured.marks(call.values))
         structure = self.structures.pop(key, None) or Structure()
         self.structures[key] = structure
-        while len(self.structures) > STRUCTURES:
-            del self.structures[next(iter(self.structures))]
+        if len(self.structures) > STRUCTURES:
+            self._drop_one(key)
         return structure
+
+    def _drop_one(self, newest: Any) -> None:
+        """Let go of the oldest structure without variants, or that whose were used least recently.
+
+        Calls that the fast path answers do not come here: which was met last says little.
+        """
+        others = [key for key in self.structures if key != newest]
+        empty = next((key for key in others if not self.structures[key].variants), None)
+        dropped = empty or min(
+            others, key=lambda key: max(v.used for v in self.structures[key].variants)
+        )
+        gone = self.structures.pop(dropped).variants
+        if gone:
+            self._on_forget(gone, True)
+
+    def _found_spread(self) -> bool:
+        """Whether its recordings are of many structures, none of which is likely to come soon.
+
+        Not where calls of all lengths share code: then one recording of each is cheap.
+        """
+        known = [len(s.variants) for s in self.structures.values() if s.variants]
+        grows = self._builder is not None and self._builder.grows_as_one
+        return len(known) >= SEVERAL and 2 * len(known) > sum(known) and not grows
 
     def kept(self) -> list[Variant]:
         """All variants."""
@@ -151,7 +176,8 @@ class Pipeline:
 
     def forget(self, variants: Iterable[Variant]) -> None:
         """Drop some variants, and the machine code that was built from them."""
-        gone = set(map(id, variants))
+        forgotten = list(variants)
+        gone = set(map(id, forgotten))
         for structure in self.structures.values():
             for variant in structure.variants:
                 if id(variant) in gone and variant.is_own:
@@ -159,7 +185,7 @@ class Pipeline:
                         if keeper is not None:
                             keeper.forget(variant.machine)
             structure.variants = [v for v in structure.variants if id(v) not in gone]
-        self._on_forget()
+        self._on_forget(forgotten, True)
 
     def record(self, structure: Structure, call: Call, at_once: bool, build: bool = True) -> Run:
         """Record a call that no variant serves, and run it.
@@ -194,9 +220,12 @@ class Pipeline:
         It costs little to use that of a longer call, once there is some. ``at_once``: whatever it
         costs. Returns whether it runs on other code than before.
         """
-        may_join, variant.may_join = variant.may_join, False
-        if may_join and self._joined(variant, call):
-            return True
+        if variant.may_join:
+            if not (at_once or self._may_join_now(variant)):
+                return False
+            variant.may_join = False
+            if self._joined(variant, call):
+                return True
         if not variant.waits or not self._may_build(variant, at_once):
             return False
         started = time.thread_time()
@@ -205,6 +234,10 @@ class Pipeline:
             self._shed(variant)
         self._counts.recording_seconds += time.thread_time() - started
         return variant.binding is not None
+
+    def _may_join_now(self, variant: Variant) -> bool:
+        """Whether to compare it with the code of a longer call by now: others wait too."""
+        return self._lifts_at_once or self._ledger.affords_joining(len(variant.recording))
 
     def _joined(self, variant: Variant, call: Call) -> bool:
         """Let a variant run on machine code of a longer call; whether it can."""
@@ -309,7 +342,7 @@ class Pipeline:
         for structure in self.structures.values() if large else ():
             structure.variants = [v for v in structure.variants if id(v) not in large]
         if gone:
-            self._on_forget()
+            self._on_forget(gone, False)
 
     def _traced(self, structure: Structure, call: Call) -> Trace:
         """A recording of a call, unless it is refused."""
@@ -410,6 +443,7 @@ class Pipeline:
     def _keep(self, structure: Structure, variant: Variant) -> Variant:
         structure.variants.insert(0, variant)
         del structure.variants[VARIANTS:]
+        self.is_spread = self._found_spread()
         memory.add(self, variant)
         return variant
 
@@ -426,8 +460,16 @@ class Pipeline:
             return tracer.trace(self.captured, call).recording
 
     def _may_build(self, variant: Variant, at_once: bool) -> bool:
+        return at_once or self._lifts_at_once or self.affords_building(variant)
+
+    def affords_building(self, variant: Variant) -> bool:
+        """Whether machine code may be built for a variant now, or shared code, by what it costs."""
         size, cost = len(variant.recording), variant.build_cost
-        return at_once or self._lifts_at_once or self._ledger.affords_building(size, cost)
+        if not self._ledger.affords_building(size, cost):
+            return False
+        builder = self._builder
+        is_for_one = self.is_spread and builder is not None and not builder.may_share
+        return not is_for_one or self._ledger.pays_for_one(size, variant.answered, cost)
 
     def _build_or_join(
         self,
@@ -528,7 +570,7 @@ class Pipeline:
         if variant.binding is None:
             variant.not_lifted = built.reason
         elif built.binding is not None:
-            self._on_forget()  # cached calls of it run on what it had before
+            self._on_forget([variant], False)  # cached calls of it run on what it had before
         if built.binding is not None:
             variant.binding = built.binding
             variant.forget_tape()
@@ -544,7 +586,7 @@ class Pipeline:
         for variant in waiting:
             variant.may_join = True
         if waiting:
-            self._on_forget()
+            self._on_forget(waiting, False)
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ class Variant:
     may_join: bool = False  # there is new machine code of another call, which it may use
     eager_nodes: int | None = None  # that an eager call makes, once there was one
     build_cost: float | None = None  # seconds that it will take, once that is known
+    answered: int = 0  # calls by the fast path
     used: int = 0  # when it was needed last, as ``Memory`` counts
     settled: tuple[str, ...] = ()  # the lines at which data became static
     uses_math: bool = False  # it holds for finite data only
@@ -72,6 +73,7 @@ class Variant:
     exponents: frozenset[str] = frozenset()  # the lines at which exponents became static
     #: machine code for many samples at once, or why there is none, by what the samples share
     lanes: dict[Any, Any] = field(default_factory=dict)
+    measured: tuple[Any, int] = (None, 0)  # its bytes, and what it was when that was found out
     mapped: int = 0  # samples that had no such code
     containers: Any = None  # the kinds and sizes of those among its arguments; see ``keeping``
     is_derivative: bool = False  # so do derivatives on the tape: eager's 0 times infinity is 0

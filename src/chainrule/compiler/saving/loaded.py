@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,7 +153,11 @@ class LoadedPipeline(Pipeline):
             _labels=[v.label for v in values],
         )
         nothing_lifted = Options(lift=False)  # the codes below are all there is
-        super().__init__(tracer, captured, nothing_lifted, counts, ledger, lock, lambda: None)
+
+        def forget(variants: Collection[Variant], for_good: bool) -> None:
+            """Nothing of a file is dropped."""
+
+        super().__init__(tracer, captured, nothing_lifted, counts, ledger, lock, forget)
         self._file = saved
         self.codes: dict[SavedCode, LoadedCode] = {}
         self._saved: dict[Variant, SavedVariant] = {}
