@@ -52,29 +52,34 @@ class Branching:
         self._counting: dict[Any, set[str]] = {}  # lines of loops over ``range``, by function
         self._failures = 0  # attempts to compute both sides of branches
 
-    def variant(self, structure: Structure, call: Call, make: Make) -> Variant:
-        """A variant for a call that those of its structure do not serve."""
+    def variant(
+        self, structure: Structure, alike: list[Variant], call: Call, make: Make
+    ) -> Variant:
+        """A variant for a call that those of its structure do not serve.
+
+        ``alike``: these, or where there are none, those of calls whose lists have other lengths.
+        """
         others = any(is_for_other_exponents(v, call.ints) for v in structure.variants)
         if others and type(self.tracer) is Tracer and not self.tracer.powers:
             self._use(replace(self.tracer, powers=True))
         with random_states_kept():
-            variant = self._with_both_sides(structure.variants, make)
+            variant = self._with_both_sides(alike, make)
         if variant is not None:
             return variant
         with random_states_kept():
             variant = self._of_any_turns(structure, make)
-            return self._of_one_side(structure, make) if variant is None else variant
+            return self._of_one_side(alike, make) if variant is None else variant
 
     def _use(self, tracer: Tracer) -> None:
         self.tracer = tracer
         self._on_change(tracer)
 
-    def _of_one_side(self, structure: Structure, make: Make) -> Variant:
+    def _of_one_side(self, alike: list[Variant], make: Make) -> Variant:
         """A variant that takes one side of branches; if that is refused, perhaps one of both."""
         try:
             return make()
         except Followed:
-            variant = self._of_both_sides(structure.variants, make)
+            variant = self._of_both_sides(alike, make)
             if variant is None:
                 raise
             return variant

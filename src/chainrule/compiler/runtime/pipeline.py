@@ -31,6 +31,7 @@ from chainrule.compiler.runtime.causes import (
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import Ledger
+from chainrule.compiler.runtime.lengths import has_lengths, outline_of
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.refusals import (
@@ -171,7 +172,8 @@ class Pipeline:
             if at_once:
                 _count_recording(structure)
             make = functools.partial(self._new_variant, structure, call, at_once, build)
-            variant = self._branching.variant(structure, call, make)
+            alike = structure.variants or self._of_other_lengths(call)
+            variant = self._branching.variant(structure, alike, call, make)
         except Unrecordable as reason:
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
@@ -187,6 +189,14 @@ class Pipeline:
         finally:
             self._counts.recording_seconds += time.thread_time() - started
         return variant.run(call, variant.binding) or EAGERLY
+
+    def _of_other_lengths(self, call: Call) -> list[Variant]:
+        """The variants of calls whose lists have other lengths: what they branch on, so does this."""
+        shape = outline_of(call.key)
+        if not has_lengths(shape):
+            return []
+        known = [(key, x) for (key, _), x in self.structures.items() if x.variants]
+        return [v for key, x in known if outline_of(key) == shape for v in x.variants]
 
     def build_when_worth_it(self, variant: Variant, call: Call, at_once: bool = False) -> bool:
         """Build machine code for a variant that answers calls on the tape, if that pays by now.
