@@ -25,7 +25,7 @@ from chainrule.compiler.capture.alike import (
     is_method,
     may_tell,
 )
-from chainrule.compiler.capture.arrays import DataArray
+from chainrule.compiler.capture.arrays import ORDERS, DataArray, compared_values
 from chainrule.compiler.capture.asking import Asking, ask_by_fields, ask_by_name, asking_getter
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, item_at
@@ -304,6 +304,20 @@ def _bool(*arguments: Any) -> Any:
     return bool(*arguments)
 
 
+def _comparing(name: str) -> Callable[[Any, Any], Any]:
+    """What stands for ``a < b`` and its like where both sides of branches are computed."""
+    original = getattr(operator, name)
+
+    def compare(a: Any, b: Any) -> Any:
+        found = compared_values(name, a, b)
+        return original(a, b) if found is None else found
+
+    return compare
+
+
+_COMPARE = {name.upper(): _comparing(name) for name in ORDERS}
+
+
 def _len(x: Any, /) -> Any:
     return x.size() if is_keyed(x) else len(x)
 
@@ -490,6 +504,7 @@ REWRITER = Rewriter(
         *(loaded, stored, loaded_from, stored_in),
         *(make_dict, make_set, put_pair, put_item),
         _spread,
+        _COMPARE,
         SIDES,
     ),
     WATCHED
