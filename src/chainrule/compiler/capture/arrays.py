@@ -430,7 +430,10 @@ def compared_values(name: str, a: Any, b: Any) -> DataArray | None:
         return None  # so is the result
     kinds = {type(x) for array in given for x in items_of(array)}
     kinds |= {type(x) for x in (a, b) if not any(x is y for y in given)}
-    return _compared(ORDERS[name], (a, b), any_kind=True) if kinds <= _COMPARABLE else None
+    if not kinds <= _COMPARABLE or modes.recorder is None:
+        return None
+    modes.recorder.uses_math = True  # numpy warns of what is not a number among objects
+    return _compared(ORDERS[name], (a, b), any_kind=True)
 
 
 ORDERS = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
@@ -446,22 +449,26 @@ def _chosen(mask: Any, *pair: Any) -> Any:
     kinds = [_kind_of(x) for x in pair]
     if any(isinstance(k, np.dtype) and k != object and k not in numpys.EXACT for k in kinds):
         return None
-    parts = [x if isinstance(x, np.ndarray) and x.dtype == object else _as_pythons(x) for x in pair]
+    kind = np.dtype(object) if object in kinds else np.result_type(*kinds)
     try:
-        found = np.frompyfunc(_one_of, 3, 1)(_memory(mask), *parts)
+        found = np.frompyfunc(_one_of, 3, 1)(_memory(mask), *[_of_kind(x, kind) for x in pair])
     except CannotMerge:
         return None
-    if not isinstance(found, np.ndarray) or object in kinds:
-        return found
-    return as_data(found, np.result_type(*kinds))
+    plain = not isinstance(found, np.ndarray) or kind == object
+    return found if plain else as_data(found, kind)
 
 
 _CHOSEN = (DataArray, np.ndarray, Value, Detached, Traced, Whole, int, float, np.float64, np.int64)
 
 
-def _as_pythons(x: Any) -> Any:
-    """What numpy makes of numbers beside objects."""
-    return _each(_pythons, x) if isinstance(x, np.ndarray) else _pythons(x)
+def _of_kind(x: Any, kind: np.dtype[Any]) -> Any:
+    """A number, or the items of an array, as numpy puts them into an array of this type."""
+    is_array = isinstance(x, np.ndarray)
+    if kind == object:
+        plain = is_array and x.dtype == object
+        return x if plain else _each(_pythons, x) if is_array else _pythons(x)
+    given = x if is_array else object_array([x], ())
+    return _each(lambda item: _as_kind(item, kind), given)
 
 
 def _one_of(test: Any, a: Any, b: Any) -> Any:
