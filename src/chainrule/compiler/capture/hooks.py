@@ -53,7 +53,7 @@ from chainrule.compiler.capture.outside import loaded, loaded_from, stored, stor
 from chainrule.compiler.capture.questions import GETTERS
 from chainrule.compiler.capture.recalling import CACHED, recalled
 from chainrule.compiler.capture.rewriting import MAKERS, WATCHED, Hooks, Rewriter
-from chainrule.compiler.capture.sorting import in_order
+from chainrule.compiler.capture.sorting import FRONTS, Sorting, in_order
 from chainrule.compiler.capture.standins import Condition, Detached, StandIn, is_numpys, plain
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.texts import TracedText
@@ -214,6 +214,8 @@ def _asked(x: Any, name: str = "") -> Any:
         return Keys
     if x is Value:  # ``Value.exp``, which may be called with any of them
         recorder.tells = True
+    elif name == "sort" and kind is list and recorder.both and not recorder.forks:
+        return Sorting(x)
     elif name == "index" and type(x) in (list, tuple) and recorder.both:
         return Searched(x)
     elif name == "get" and type(x) in MAPPINGS:
@@ -434,6 +436,7 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     RANDOM: make_random,
     DEFAULT_RNG: make_generator,
     **SEARCHES,
+    **FRONTS,
     **{function: _giving(function) for function in VALUES_OF_NUMBERS},
     **{substitute.__wrapped__: substitute for substitute in (*NUMPY.values(), *LINALG.values())},
 }
@@ -510,5 +513,5 @@ REWRITER = Rewriter(
     WATCHED
     | MAKERS
     | {*NUMPY, *LINALG}
-    | {function.__name__ for function in (*SEARCHES, *VALUES_OF_NUMBERS)},
+    | {function.__name__ for function in (*SEARCHES, *FRONTS, *VALUES_OF_NUMBERS)},
 )

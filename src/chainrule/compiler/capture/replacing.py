@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import builtins
+import heapq
 import math
 import sys
 import threading
@@ -22,6 +23,7 @@ from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.choosing import SEARCHES, extreme_by_key, extreme_of_integers
 from chainrule.compiler.capture.mathematics import FUNCTIONS, MATH
 from chainrule.compiler.capture.recorder import Recorder
+from chainrule.compiler.capture.sorting import FRONTS
 from chainrule.compiler.capture.standins import Detached, is_narrow
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.traced import Traced
@@ -69,6 +71,7 @@ _SUBSTITUTES = [
     for module, found in (
         (math, MATH),
         (bisect, _BISECT),
+        (heapq, {function.__name__: front for function, front in FRONTS.items()}),
         (functions, FUNCTIONS),
         (np, NUMPY),
         (np.linalg, LINALG),
