@@ -312,7 +312,7 @@ class Dispatch:
         self.notices.left_unserved()
         if self._pipeline is None or self.notices.until_told != 0:
             return EAGERLY
-        if len(self._pipeline.kept()) < SEVERAL:
+        if len(self._pipeline.kept()) < SEVERAL or self._pipeline.waits_for_lengths:
             return EAGERLY
         self.notices.tell_of_unserved()
         return Run(Path.EAGER, reason=self._pipeline.own_paths())

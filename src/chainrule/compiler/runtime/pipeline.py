@@ -115,6 +115,21 @@ class Pipeline:
     def _tracer(self) -> Tracer:
         return self._branching.tracer
 
+    @property
+    def _has_sides(self) -> bool:
+        """Whether recordings compute both sides of branches by now."""
+        return bool(getattr(self._tracer, "both", False))
+
+    @property
+    def waits_for_lengths(self) -> bool:
+        """Whether recordings of both sides serve all calls like them: others wait to pay for one.
+
+        There is nothing that a user could write instead.
+        """
+        known = [structure for structure in self.structures.values() if structure.sides]
+        missed = sum(structure.misses for structure in known)
+        return self._has_sides and 2 * missed <= sum(structure.hits for structure in known)
+
     def _use(self, tracer: Tracer) -> None:
         """Recordings are made in another way from now on."""
         if self._builder is not None:
@@ -327,7 +342,7 @@ class Pipeline:
         made = self._tracer.trace(self.captured, call)
         goes_other_ways = bool(structure.variants) or branches(made) > 0
         of_numbers = is_of_numbers(call)
-        self._ledger.recorded(len(made.recording), goes_other_ways, of_numbers)
+        self._ledger.recorded(len(made.recording), goes_other_ways, of_numbers, self._has_sides)
         return_free_memory(len(made.recording))
         self._refuse(call, made)
         return made
@@ -413,7 +428,7 @@ class Pipeline:
 
     def _added(self, structure: Structure, variant: Variant) -> Variant:
         """Put a variant first."""
-        structure.sides += getattr(self._tracer, "both", False)
+        structure.sides += self._has_sides
         self._shed(variant)
         return self._keep(structure, variant)
 
@@ -492,7 +507,7 @@ class Pipeline:
 
     def _record_longer(self, structure: Structure, call: Call, made: Trace, at_once: bool) -> None:
         self._counts.traces += 1
-        self._ledger.recorded(len(made.recording))
+        self._ledger.recorded(len(made.recording), of_sides=self._has_sides)
         self._refuse(call, made)  # it may go another way than the call that was made
         variant = Variant.of(made)
         if is_large(len(made.recording)) and (at_once or self._lifts_at_once):
