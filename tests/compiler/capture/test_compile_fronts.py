@@ -19,11 +19,13 @@ N = 6
 
 
 def largest(p, x):
-    return sum(k * z for k, z in enumerate(heapq.nlargest(3, [a * b for a, b in zip(p, x)])))
+    return sum(
+        k * z for k, z in enumerate(heapq.nlargest(3, [a * b for a, b in zip(p, x, strict=True)]))
+    )
 
 
 def smallest_by_key(p, x):
-    zs = [a * b for a, b in zip(p, x)]
+    zs = [a * b for a, b in zip(p, x, strict=True)]
     first, second = heapq.nsmallest(2, zs, key=abs)
     return first + 2 * second * p[0]
 
@@ -33,7 +35,7 @@ def of_places(p, x):
 
 
 def by_loss(p, x):
-    losses = [(a - b) ** 2 for a, b in zip(p, x)]
+    losses = [(a - b) ** 2 for a, b in zip(p, x, strict=True)]
     kept = heapq.nsmallest(4, range(len(x)), key=lambda i: losses[i])
     return sum((k + 1) * losses[i] * p[i] for k, i in enumerate(kept))
 
@@ -47,7 +49,7 @@ def of_an_array(p, x):
 
 
 def of_pairs(p, x):
-    pairs = sorted((abs(a - b), b) for a, b in zip(p, x))
+    pairs = sorted((abs(a - b), b) for a, b in zip(p, x, strict=True))
     return sum(d * b for d, b in pairs[:3])
 
 
@@ -57,11 +59,11 @@ def of_pairs_of_data(p, x):
 
 
 def in_place(p, x):
-    zs = [a * b for a, b in zip(p, x)]
+    zs = [a * b for a, b in zip(p, x, strict=True)]
     zs.sort(reverse=True)
     x = list(x)
     x.sort(key=lambda v: -v)
-    return sum(z * v for z, v in zip(zs, x)) + zs[0]
+    return sum(z * v for z, v in zip(zs, x, strict=True)) + zs[0]
 
 
 FEW = [largest, smallest_by_key, of_places, by_loss, of_data, of_an_array, of_pairs, in_place]
@@ -69,7 +71,7 @@ FEW += [of_pairs_of_data]
 
 
 def all_of_them(p, x):
-    zs = [a * b for a, b in zip(p, x)]
+    zs = [a * b for a, b in zip(p, x, strict=True)]
     return sum((k + 1) * z for k, z in enumerate(heapq.nlargest(50, zs) + heapq.nsmallest(1, zs)))
 
 
@@ -87,24 +89,24 @@ def pairs_of_parameters(p, x):
 
 def chosen_pairs(p, x):
     """Two of the first items may be one Value: then the second ones decide."""
-    pairs = sorted((max(a, p[0]), b) for a, b in zip(p, x))
+    pairs = sorted((max(a, p[0]), b) for a, b in zip(p, x, strict=True))
     return sum((k + 1) * a * b for k, (a, b) in enumerate(pairs))
 
 
 def while_sorting(p, x):
-    zs = [a * b for a, b in zip(p, x)]
+    zs = [a * b for a, b in zip(p, x, strict=True)]
     zs.sort(key=lambda z: z * (1 + len(zs)))
     return zs[0] - zs[-1]
 
 
 def changed_while_sorting(p, x):
-    zs = [a * b for a, b in zip(p, x)]
+    zs = [a * b for a, b in zip(p, x, strict=True)]
     zs.sort(key=lambda z: zs.append(z) or z)
     return zs[0]
 
 
 def failing_key(p, x):
-    zs = [a * b for a, b in zip(p, x)]
+    zs = [a * b for a, b in zip(p, x, strict=True)]
     try:
         zs.sort(key=lambda z: 1 // 0)
     except ZeroDivisionError:

@@ -34,7 +34,7 @@ def joined(p, x):
 
 def beside_numbers(p, x):
     a = p * x
-    return np.sum(np.where(0.2 < a, a, 0.0)) + np.sum(np.where(a >= p, 1, x) * p) + p[0]
+    return np.sum(np.where(p[0] * 0.2 < a, a, 0.0)) + np.sum(np.where(a >= p, 1, x) * p) + p[0]
 
 
 def of_numbers(p, x):
@@ -73,6 +73,13 @@ def identity(p, x):
     return sum(c * 3 if c is b else c for c, b in zip(chosen, p, strict=True))
 
 
+def without_axes(p, x):
+    a = p * x
+    mask = (a[:1] > 0).reshape(())
+    chosen = np.where(mask, a[0], p[1])
+    return chosen.shape == () and chosen[()] * p[0]
+
+
 def transposed(p, x):
     rows = np.outer(p, x)
     return np.sum(np.where(rows.T > 0, rows.T, 0.5 * rows))
@@ -86,7 +93,7 @@ def hidden(p, x):
 
 FEW = [by_function, by_numpy, of_data, joined, beside_numbers, of_numbers, broadcast, gone_through]
 FEW += [hidden]
-ANY = [as_numbers, counted, stored, identity, transposed]
+ANY = [without_axes, as_numbers, counted, stored, identity, transposed]
 
 
 @pytest.mark.parametrize("f", FEW + ANY, ids=lambda f: f.__name__)

@@ -386,6 +386,7 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
 
 
 _BOOL, _INT, _DOUBLE = np.dtype(bool), np.dtype(np.int64), np.dtype(np.float64)
+_OBJECT = np.dtype(object)
 _NARROW_TYPES = frozenset(dtype.type for dtype in NARROW)
 _TRUTHS_AS_NUMBERS = frozenset((np.add, np.subtract, np.multiply, np.divide))
 
@@ -447,15 +448,16 @@ def _chosen(mask: Any, *pair: Any) -> Any:
     if not all(type(x) in _CHOSEN for x in pair):
         return None
     kinds = [_kind_of(x) for x in pair]
-    if any(isinstance(k, np.dtype) and k != object and k not in numpys.EXACT for k in kinds):
+    if any(isinstance(k, np.dtype) and k != _OBJECT and k not in numpys.EXACT for k in kinds):
         return None
-    kind = np.dtype(object) if object in kinds else np.result_type(*kinds)
+    kind = _OBJECT if _OBJECT in kinds else np.result_type(*kinds)
     try:
         found = np.frompyfunc(_one_of, 3, 1)(_memory(mask), *[_of_kind(x, kind) for x in pair])
     except CannotMerge:
         return None
-    plain = not isinstance(found, np.ndarray) or kind == object
-    return found if plain else as_data(found, kind)
+    if not isinstance(found, np.ndarray):
+        return None  # of an array with no axis
+    return found if kind == _OBJECT else as_data(found, kind)
 
 
 _CHOSEN = (DataArray, np.ndarray, Value, Detached, Traced, Whole, int, float, np.float64, np.int64)
@@ -464,7 +466,7 @@ _CHOSEN = (DataArray, np.ndarray, Value, Detached, Traced, Whole, int, float, np
 def _of_kind(x: Any, kind: np.dtype[Any]) -> Any:
     """A number, or the items of an array, as numpy puts them into an array of this type."""
     is_array = isinstance(x, np.ndarray)
-    if kind == object:
+    if kind == _OBJECT:
         plain = is_array and x.dtype == object
         return x if plain else _each(_pythons, x) if is_array else _pythons(x)
     given = x if is_array else object_array([x], ())

@@ -65,13 +65,14 @@ _FLOATS = frozenset((float, np.float64))
 _BISECT: dict[str, Any] = {
     name: SEARCHES[getattr(bisect, name)] for name in ("bisect_left", "bisect_right", "bisect")
 }
+_HEAPQ: dict[str, Any] = {name: FRONTS[getattr(heapq, name)] for name in ("nlargest", "nsmallest")}
 #: the names of each module, what stands for some of them, and what these are
 _SUBSTITUTES = [
     (vars(module), found, {name: x.__wrapped__ for name, x in found.items()})
     for module, found in (
         (math, MATH),
         (bisect, _BISECT),
-        (heapq, {function.__name__: front for function, front in FRONTS.items()}),
+        (heapq, _HEAPQ),
         (functions, FUNCTIONS),
         (np, NUMPY),
         (np.linalg, LINALG),

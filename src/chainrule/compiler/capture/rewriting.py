@@ -7,9 +7,10 @@ as long as the recording takes: ``xs[i]`` calls ``Hooks.read(xs, i)``, ``xs[i] =
 ``Hooks.asked(x, name)``, ``f(*x)``, ``[*x]`` and ``a, *b = x`` call ``Hooks.spread(x)``,
 ``module.Random(seed)`` looks up its name in ``Hooks.making(module)``, and a call of one of the
 ``WATCHED`` builtins asks ``Hooks.called`` which function to call. Names in ``CELLS`` are loaded and
-stored by hooks too. Where ``both`` sides of branches are to be computed,
-the code is converted by ``sides`` before, and ``a < b`` calls a hook as well. So the recorder sees the container and the key of every
-read, which overloading cannot show: a list's subscript asks an integer for nothing but its value.
+stored by hooks too. Where ``both`` sides of branches are to be computed, the code is converted by
+``sides`` before, and ``a < b`` calls a hook as well. So the recorder sees the container and the key
+of every read, which overloading cannot show: a list's subscript asks an integer for nothing but its
+value.
 
 Other threads may run these functions meanwhile: the hooks do what Python does unless the calling
 thread records. What cannot be rewritten stays as it is; integers are static there.
@@ -242,9 +243,7 @@ class Rewriter:
             new.location = step.location
         return made
 
-    def _replaced(
-        self, step: bytecode.Instr, makes: bool, compares: bool
-    ) -> list[bytecode.Instr]:
+    def _replaced(self, step: bytecode.Instr, makes: bool, compares: bool) -> list[bytecode.Instr]:
         """The instructions in place of one.
 
         ``makes``: it loads one of the MAKERS to call it; ``compares``: as in ``rewritten``.
@@ -286,7 +285,9 @@ class Rewriter:
             return [*same, instruction("UNARY_NOT")] if step.arg else same
         if step.name == "CONTAINS_OP":
             return of_two(self._hooks.lacks if step.arg else self._hooks.contains)
-        if compares and step.name == "COMPARE_OP":  # 3.13 has others, of which only the truth counts
+        if (
+            compares and step.name == "COMPARE_OP"
+        ):  # 3.13 has others, of which only the truth counts
             compare = self._hooks.compare.get(getattr(step.arg, "name", ""))
             return [step] if compare is None else of_two(compare)
         if step.name in ("LOAD_ATTR", "LOAD_METHOD"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -52,7 +53,8 @@ def _in_front(original: Callable[..., Any], reverse: bool) -> Callable[..., Any]
             return original(n, iterable, key)
         items = list(iterable)
         keys = items if key is None else [key(x) for x in items]
-        if 1 < len(items) and min(n + 1, len(items)) * len(items) <= _MOST_SWAPS:
+        swaps = min(n + 1, len(items)) * len(items)
+        if len(items) > 1 and swaps <= _MOST_SWAPS:
             found = _sorted(keys, items, n, reverse, by_heap=True)
             if found is not None:
                 return found
@@ -114,7 +116,7 @@ def _sorted(
     except CannotMerge:
         return None
     if has_ties:
-        for a, b in zip(pairs[:count], pairs[1 : count + 1], strict=False):
+        for a, b in itertools.pairwise(pairs[: count + 1]):
             small, large = (b, a) if reverse else (a, b)
             if not small[0] < large[0]:  # a guard
                 return None

@@ -127,8 +127,8 @@ class Pipeline:
         There is nothing that a user could write instead.
         """
         known = [structure for structure in self.structures.values() if structure.sides]
-        missed = sum(structure.misses for structure in known)
-        return self._has_sides and 2 * missed <= sum(structure.hits for structure in known)
+        served = sum(any(branches(v) == 0 for v in structure.variants) for structure in known)
+        return self._has_sides and 2 * served > len(known)
 
     def _use(self, tracer: Tracer) -> None:
         """Recordings are made in another way from now on."""
@@ -206,7 +206,7 @@ class Pipeline:
         return variant.run(call, variant.binding) or EAGERLY
 
     def _of_other_lengths(self, call: Call) -> list[Variant]:
-        """The variants of calls whose lists have other lengths: what they branch on, so does this."""
+        """The variants of calls whose lists have other lengths: they branch on the same."""
         shape = outline_of(call.key)
         if not has_lengths(shape):
             return []
