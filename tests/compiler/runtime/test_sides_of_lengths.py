@@ -1,7 +1,7 @@
 """Branches in loops over lists of changing length: both sides are recorded, and lengths share code.
 
-Every call takes another way, and another length. A few recordings that go one way each are enough to
-tell, whichever lengths they are of; those after them are for all ways.
+Every call takes another way, and another length. A few recordings that go one way each are enough
+to tell, whichever lengths they are of; those after them are for all ways.
 """
 
 import random
@@ -99,10 +99,10 @@ def compared(f, some, **options):
 
 
 @pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
-def test_two_calls_tell_that_every_call_goes_another_way(f):
+def test_a_few_calls_tell_that_every_call_goes_another_way(f):
     fast = compared(f, calls(70, zeros=4))
     ways = [line for line in fast.report().splitlines() if line.startswith("  variant:")]
-    assert sum(" 0 guards" not in line for line in ways) <= 1
+    assert sum(" 0 guards" not in line for line in ways) <= 5  # until numbers went both ways
     assert len(ways) <= 22 + 4  # one for each length, for one way, and for longer calls
 
 

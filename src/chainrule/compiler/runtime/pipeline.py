@@ -187,8 +187,8 @@ class Pipeline:
             if at_once:
                 _count_recording(structure)
             make = functools.partial(self._new_variant, structure, call, at_once, build)
-            alike = structure.variants or self._of_other_lengths(call)
-            variant = self._branching.variant(structure, alike, call, make)
+            others = [] if structure.variants else self._of_other_lengths(call)
+            variant = self._branching.variant(structure, others, call, make)
         except Unrecordable as reason:
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
