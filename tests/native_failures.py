@@ -232,7 +232,9 @@ case("-a", lambda s: -s.a)
 case("abs(a)", lambda s: abs(s.a))
 case("bool(a)", lambda s: bool(s.a))
 case("hash(a)", lambda s: hash(s.a))
-for _name in "exp log relu tanh sigmoid sqrt sin cos erf softplus expm1 clip leaky_relu".split():
+for (
+    _name
+) in "exp log relu abs tanh sigmoid sqrt sin cos erf softplus expm1 clip leaky_relu".split():
     case(_name, lambda s, name=_name: getattr(s.a, name)())
 case("maximum", lambda s: s.a.maximum(s.b))
 case("maximum of a number", lambda s: s.a.maximum(0.5))

@@ -312,7 +312,7 @@ def _binary(rng: Random, place: Any, operand: Any) -> tuple[Any, ...]:
 
 
 def _row(rng: Random, first: Any, operand: Any) -> tuple[Any, ...]:
-    hot = ["exp", "log", "relu", "tanh", "sigmoid", "sqrt", "sin", "cos", "maximum"]
+    hot = ["exp", "log", "relu", "abs", "tanh", "sigmoid", "sqrt", "sin", "cos", "maximum"]
     row = ops.TABLE[rng.choice(hot) if rng.random() < 0.5 else rng.choice(ROWS)]
     operands = (first, *(operand() for _ in range(row.arity - 1)))
     if row.arity == 2 and rng.random() < 0.3:

@@ -103,6 +103,17 @@ def landscape_where_not_or(x):
     return sum(where(~(a > 0) | (b > 1), a * a, b) for a, b in zip(x, x[1:]))
 
 
+@landscape.spelling(adapt=lambda x: (np.array(x),))
+def landscape_where_of_arrays(x):
+    a, b = x[:-1], x[1:]
+    return np.sum(where((a > 0) & (b > 0), a * b, a - b))
+
+
+@landscape.spelling(adapt=lambda x: (np.array(x),))
+def landscape_where_by_numpy(x):
+    return np.sum(np.where(x > 0, x, 0.1 * x) * x)
+
+
 @landscape.spelling
 def landscape_boolean_and(x):
     total = 0.0

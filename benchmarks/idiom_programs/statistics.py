@@ -1,5 +1,6 @@
 """Likelihoods and losses of statistics and of models over sequences, ratings and events."""
 
+import heapq
 import math
 from collections import Counter
 
@@ -137,6 +138,125 @@ def robust_standardised(p, xs, ys):
     for x, y in zip(xs, ys):
         total += (p[0] * (x - mean) / sd + p[1] - y) ** 2
     return total / max(ys)
+
+
+# --- residuals of lists of changing length, and the first few in an order -------------------------
+
+
+@FIELD.idiom
+def residuals(rng):
+    for p in drifting(rng, [0.5, 1.0]):
+        x = rng.uniform(-2, 2, size=rng.integers(3, 60))
+        yield p, x.tolist(), (1 + 0.7 * x + rng.standard_t(2, size=len(x))).tolist()
+
+
+@residuals.spelling
+def residuals_huber_if(p, xs, ys):
+    total, d = 0.0, 1.0
+    for x, y in zip(xs, ys):
+        r = p[0] * x + p[1] - y
+        if abs(r) < d:
+            total += 0.5 * r * r
+        else:
+            total += d * (abs(r) - 0.5 * d)
+    return total / len(xs)
+
+
+@residuals.spelling
+def residuals_huber_ternary(p, xs, ys):
+    total, d = 0.0, 1.0
+    for i in range(len(xs)):
+        r = p[0] * xs[i] + p[1] - ys[i]
+        total += 0.5 * r * r if abs(r) < d else d * (abs(r) - 0.5 * d)
+    return total
+
+
+@residuals.spelling
+def residuals_huber_function(p, xs, ys):
+    def huber(r):
+        if abs(r) <= 1.0:
+            return 0.5 * r * r
+        return abs(r) - 0.5
+
+    return sum(huber(p[0] * x + p[1] - y) for x, y in zip(xs, ys))
+
+
+@residuals.spelling
+def residuals_hinge_if(p, xs, ys):
+    loss = 0.0
+    for x, y in zip(xs, ys):
+        margin = 1 - y * (p[0] * x + p[1])
+        if margin > 0:
+            loss += margin
+    return loss + p[0] ** 2
+
+
+@residuals.spelling
+def residuals_hinge_max(p, xs, ys):
+    return p[0] ** 2 + sum(max(0, 1 - y * (p[0] * x + p[1])) for x, y in zip(xs, ys))
+
+
+@residuals.spelling
+def residuals_clip_if(p, xs, ys):
+    total = p[1] * p[1]
+    for x, y in zip(xs, ys):
+        z = p[0] * x + p[1]
+        if z > 1:
+            z = 1.0
+        elif z < -1:
+            z = -1.0
+        total += (z - y) ** 2
+    return total
+
+
+@residuals.spelling
+def residuals_continue(p, xs, ys):
+    total = p[0] * p[1]
+    for x, y in zip(xs, ys):
+        r = p[0] * x + p[1] - y
+        if r <= 0:
+            continue
+        total += r
+    return total
+
+
+@FIELD.idiom
+def first_few(rng):
+    for p in drifting(rng, rng.normal(size=10)):
+        yield p, rng.normal(size=10)
+
+
+@first_few.spelling(adapt=as_lists)
+def first_few_nlargest(p, x):
+    return sum(heapq.nlargest(3, [(a - b) ** 2 for a, b in zip(p, x)]))
+
+
+@first_few.spelling(adapt=as_lists)
+def first_few_nsmallest_key(p, x):
+    near = heapq.nsmallest(3, range(len(p)), key=lambda i: abs(p[i] - x[0]))
+    return sum(p[i] * x[i] for i in near)
+
+
+@first_few.spelling(adapt=as_lists)
+def first_few_of_data(p, x):
+    return sum(p[i] * x[i] for i in heapq.nlargest(3, range(len(x)), key=x.__getitem__))
+
+
+@first_few.spelling(adapt=as_lists)
+def first_few_pairs(p, x):
+    return sum(d * v for d, v in sorted((abs(a - v), v) for a, v in zip(p, x))[:3])
+
+
+@first_few.spelling(adapt=as_lists)
+def first_few_sort(p, x):
+    losses = [(a - b) ** 2 for a, b in zip(p, x)]
+    losses.sort(reverse=True)
+    return sum(losses[:3])
+
+
+@first_few.spelling(adapt=lambda p, x: (p.tolist(), (np.abs(3 * x) % 5).astype(int).tolist()))
+def first_few_most_common(p, tokens):
+    return sum(p[t] * times for t, times in Counter(tokens).most_common(2))
 
 
 @FIELD.idiom

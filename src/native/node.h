@@ -27,7 +27,7 @@ typedef enum {
     RECORDED, /* its instruction is in Instructions (instructions.c), and so are its operands: no children */
     LEAF,
     ADD, ADD_NUMBER, MUL, MUL_NUMBER, POW,
-    EXP, LOG, RELU, TANH, SIGMOID, SQRT, SIN, COS,
+    EXP, LOG, RELU, ABS, TANH, SIGMOID, SQRT, SIN, COS,
     MAXIMUM, MAXIMUM_NUMBER,
     POWER, /* both operands variable */
     EXTENDED, /* any number of children, any rule: child[0] points to an Extension */
@@ -316,6 +316,7 @@ static inline void elementary(Kind kind, double x, double *y, double *slope) {
     case EXP: *y = exp(x); *slope = *y; break;
     case LOG: *y = log(x); *slope = 1.0 / x; break;
     case RELU: *y = x <= 0.0 ? 0.0 : x; *slope = x > 0.0 ? 1.0 : 0.0; break;
+    case ABS: *y = fabs(x); *slope = x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : 0.0; break;
     case TANH: *y = tanh(x); *slope = 1.0 - *y * *y; break;
     case SIGMOID:
         e = exp(-fabs(x));

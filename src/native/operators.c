@@ -326,6 +326,8 @@ PyObject *value_divide(PyObject *l, PyObject *r) {
 }
 
 PyObject *value_positive(PyObject *self) { return Py_NewRef(self); }
+
+PyObject *value_absolute(PyObject *self) { return make_elementary(ABS, (Node *)self); }
 int value_bool(PyObject *self) {
     if (UNLIKELY(recorder != NULL)) {
         PyObject *answer = ask_recorder(TRUTH, self);
@@ -406,6 +408,7 @@ PyObject *value_compare(PyObject *l, PyObject *r, int comparison) {
 ELEMENTARY(exp, EXP)
 ELEMENTARY(log, LOG)
 ELEMENTARY(relu, RELU)
+ELEMENTARY(abs, ABS)
 ELEMENTARY(tanh, TANH)
 ELEMENTARY(sigmoid, SIGMOID)
 ELEMENTARY(sqrt, SQRT)

@@ -76,6 +76,7 @@ static int compute(Tape *t) {
         EACH_ELEMENTARY(EXP)
         EACH_ELEMENTARY(LOG)
         EACH_ELEMENTARY(RELU)
+        EACH(ABS, fabs(a))
         EACH_ELEMENTARY(TANH)
         EACH_ELEMENTARY(SIGMOID)
         EACH_ELEMENTARY(SQRT)

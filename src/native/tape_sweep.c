@@ -104,6 +104,7 @@ static void find_slopes(const Tape *t, Alike some) {
     EACH(POW, slope[0] = power_slope(a, b))
     EACH(LOG, slope[0] = 1.0 / a)
     EACH(RELU, slope[0] = a > 0.0 ? 1.0 : 0.0)
+    EACH(ABS, slope[0] = a > 0.0 ? 1.0 : a < 0.0 ? -1.0 : 0.0)
     EACH(TANH, slope[0] = 1.0 - *y * *y)
     EACH(SIGMOID, slope[0] = *y * (1.0 - *y))
     EACH(SQRT, slope[0] = 0.5 / *y)

@@ -369,6 +369,7 @@ static PyMethodDef value_methods[] = {
     {"exp", value_exp, METH_NOARGS, "exp($self, /)\n--\n\ne to the x, as a Value."},
     {"log", value_log, METH_NOARGS, "log($self, /)\n--\n\nln x, as a Value."},
     {"relu", value_relu, METH_NOARGS, "relu($self, /)\n--\n\nmax(0, x), as a Value."},
+    {"abs", value_abs, METH_NOARGS, "abs($self, /)\n--\n\n|x|, as a Value."},
     {"tanh", value_tanh, METH_NOARGS, "tanh($self, /)\n--\n\ntanh(x), as a Value."},
     {"sigmoid", value_sigmoid, METH_NOARGS, "sigmoid($self, /)\n--\n\n1 / (1 + exp(-x)), as a Value."},
     {"sqrt", value_sqrt, METH_NOARGS, "sqrt($self, /)\n--\n\nThe square root, as a Value."},
@@ -398,6 +399,7 @@ static PyType_Slot value_slots[] = {
     {Py_nb_power, value_power},
     {Py_nb_negative, value_negative},
     {Py_nb_positive, value_positive},
+    {Py_nb_absolute, value_absolute},
     {Py_nb_bool, value_bool},
     {0, NULL},
 };
@@ -428,7 +430,7 @@ PyMethodDef value_functions[] = {
 
 static const char *const row_names[KINDS] = {
     [ADD] = "add", [ADD_NUMBER] = "add", [MUL] = "mul", [MUL_NUMBER] = "mul", [POW] = "pow",
-    [EXP] = "exp", [LOG] = "log", [RELU] = "relu", [TANH] = "tanh", [SIGMOID] = "sigmoid",
+    [EXP] = "exp", [LOG] = "log", [RELU] = "relu", [ABS] = "abs", [TANH] = "tanh", [SIGMOID] = "sigmoid",
     [SQRT] = "sqrt", [SIN] = "sin", [COS] = "cos", [MAXIMUM] = "maximum",
     [MAXIMUM_NUMBER] = "maximum", [POWER] = "power",
 };

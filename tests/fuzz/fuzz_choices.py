@@ -100,6 +100,62 @@ for w in {W}:
 """,
 )
 
+#: masks that follow Values, and the first of some in an order
+MASKS = (
+    """
+ws_ = np.array(list({W}))
+{A} = {A} + np.sum(chainrule.where((ws_ > 0.1 * {K}) & (ws_ < 1.5), ws_ * ws_, -ws_))
+""",
+    """
+ws_ = np.array(list({W}))
+{A} = {A} + np.sum(np.where(ws_[::-1] >= ws_, ws_, 0.5 * ws_)) * {W}[0]
+""",
+    """
+ws_ = np.array(list({W}))
+mask_ = ~(ws_ * {K} <= ws_[0]) | (0.2 > ws_)
+{A} = {A} + np.sum(np.where(mask_, 1.0, 0)) + sum(w for w, m in zip({W}, mask_) if m)
+""",
+    """
+front_ = heapq.nlargest({K}, [w * w - 0.5 * w for w in {W}])
+{A} = {A} + sum((k + 1) * z for k, z in enumerate(front_))
+""",
+    """
+front_ = heapq.nsmallest(2, range({N}), key=lambda i: abs({W}[i] - 0.3))
+{A} = {A} + sum((k + 1) * {W}[i] * i for k, i in enumerate(front_))
+""",
+    """
+pairs_ = sorted((w * {A}, i) for i, w in enumerate({W}))
+{A} = {A} + sum(z * i for z, i in pairs_[:2])
+""",
+    """
+zs_ = [tanh(w) for w in {W}]
+zs_.sort(reverse=True)
+{A} = {A} + zs_[0] * zs_[-1] + zs_[{N} // 2]
+""",
+)
+DATA_MASKS = (
+    """
+ws_ = np.array(list({W}))
+{A} = {A} + np.sum(np.where(ws_ > {X}, ws_, {X})) + np.where({D} > 0.1, {D}, 1).sum() * {W}[0]
+""",
+    """
+front_ = heapq.nlargest({K}, {XS})
+{A} = {A} + sum((k + 1) * x * {W}[0] for k, x in enumerate(front_))
+""",
+    """
+pairs_ = heapq.nsmallest(2, [(x, k) for k, x in enumerate({XS})])
+{A} = {A} + sum(x * {W}[k % {N}] for x, k in pairs_)
+""",
+    """
+for x in {XS}:
+    r_ = {W}[0] * x - 0.3
+    if abs(r_) < 0.5:
+        {A} = {A} + r_ * r_
+        continue
+    {A} = {A} + abs(r_) - 0.25
+""",
+)
+
 #: reads that are only made where there is such an item
 CHECKED = (
     """

@@ -23,6 +23,7 @@ import bisect
 import dataclasses
 import enum
 import functools
+import heapq
 import itertools
 import math
 import random

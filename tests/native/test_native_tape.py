@@ -448,7 +448,7 @@ def test_the_building_blocks_are_the_tables(name):
 
 # --- random tapes beside the interpreter --------------------------------------------------------
 
-HOT = ("add", "mul", "pow", "exp", "log", "relu", "tanh", "sigmoid", "sqrt", "sin", "cos")
+HOT = ("add", "mul", "pow", "exp", "log", "relu", "abs", "tanh", "sigmoid", "sqrt", "sin", "cos")
 FAST = [*[ops.TABLE[name] for name in HOT], ops.maximum, ops.power, *ops.BLOCKS.values()]
 SLOW = [ops.erf, ops.clip, ops.minimum]  # in Python
 

@@ -47,6 +47,7 @@ def _finish_class() -> None:
     for name, attribute in vars(Protocols).items():
         if name not in (
             "__init__",
+            "__abs__",
             "__module__",
             "__doc__",
             "__slots__",

@@ -17,6 +17,7 @@ import numpy as np
 
 from chainrule.compiler.capture import numpys
 from chainrule.compiler.capture.captured import REPLACES
+from chainrule.compiler.capture.merging import CannotMerge, is_open, one_of
 from chainrule.compiler.capture.standins import (
     Condition,
     Detached,
@@ -33,6 +34,7 @@ from chainrule.trees import NARROW, map_leaves
 
 _TYPE_OF, _SET = np.ndarray.dtype.__get__, np.ndarray.__setattr__
 _FLOAT64 = np.dtype(np.float64)
+_WHERE = np.where  # itself: while recording others stand in np
 
 
 class DataArray(np.ndarray[Any, Any]):
@@ -69,6 +71,10 @@ class DataArray(np.ndarray[Any, Any]):
         kinds = [kind for kind in kinds if kind != np.bool_]  # of a condition
         before = [items_of(x) for x in given]
         exact = all(kind in numpys.EXACT or not isinstance(kind, np.dtype) for kind in kinds)
+        if func is _WHERE and len(args) == 3 and not kwargs:
+            chosen = _chosen(*args)
+            if chosen is not None:
+                return chosen
         if object in kinds:
             if func not in numpys.BESIDE_VALUES:
                 refuse(f"np.{func.__name__} of data and Values")
@@ -381,23 +387,97 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
 
 
 _BOOL, _INT, _DOUBLE = np.dtype(bool), np.dtype(np.int64), np.dtype(np.float64)
+_OBJECT = np.dtype(object)
 _NARROW_TYPES = frozenset(dtype.type for dtype in NARROW)
 _TRUTHS_AS_NUMBERS = frozenset((np.add, np.subtract, np.multiply, np.divide))
 
 
-def _compared(ufunc: np.ufunc, inputs: Any) -> DataArray | None:
-    """The truths of a comparison, none of them decided yet; None where they follow parameters."""
+def _compared(ufunc: np.ufunc, inputs: Any, any_kind: bool = False) -> DataArray | None:
+    """The truths of a comparison, none of them decided yet.
+
+    None where they follow parameters, unless they may be of ``any_kind``.
+    """
     with nonfinite("allow"):
         found = ufunc(*map(_items, inputs), dtype=object)
     if not isinstance(found, np.ndarray) or not found.size:
         return None
     items = found.ravel().tolist()
-    open_ones = [x for x in items if type(x) is Traced or (type(x) is Condition and x.is_data)]
+    open_ones = [
+        x for x in items if type(x) is Traced or (type(x) is Condition and (x.is_data or any_kind))
+    ]
     if len(open_ones) != len(items):
         return None
     for x in open_ones:
         x.kind = np.bool_
     return data_array(items, found.shape, _BOOL)
+
+
+def _merges() -> bool:
+    """Whether both sides of branches are computed, outside of such a side."""
+    recorder = modes.recorder
+    return recorder is not None and recorder.both and not recorder.forks
+
+
+def compared_values(name: str, a: Any, b: Any) -> DataArray | None:
+    """The truths of ``a < b``, or another of ``ORDERS``, of arrays with Values among them.
+
+    None of them is decided, where both sides of branches are computed; None for anything else.
+    """
+    if not _merges() or not (isinstance(a, np.ndarray) or isinstance(b, np.ndarray)):
+        return None
+    given = [x for x in (a, b) if type(x) is np.ndarray or type(x) is DataArray]
+    if not any(type(x) is np.ndarray and x.dtype == object for x in given):
+        return None
+    if not all(_memory(x).flags.c_contiguous for x in given):
+        return None  # so is the result
+    kinds = {type(x) for array in given for x in items_of(array)}
+    kinds |= {type(x) for x in (a, b) if not any(x is y for y in given)}
+    if not kinds <= _COMPARABLE or modes.recorder is None:
+        return None
+    modes.recorder.uses_math = True  # numpy warns of what is not a number among objects
+    return _compared(ORDERS[name], (a, b), any_kind=True)
+
+
+ORDERS = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+_COMPARABLE = frozenset((Value, Detached, int, float, np.float64))
+
+
+def _chosen(mask: Any, *pair: Any) -> Any:
+    """``np.where`` of truths that are not decided; None where it is left to numpy."""
+    if not _merges() or type(mask) is not DataArray or mask._claimed != _BOOL:
+        return None
+    if not all(type(x) in _CHOSEN for x in pair):
+        return None
+    kinds = [_kind_of(x) for x in pair]
+    if any(isinstance(k, np.dtype) and k != _OBJECT and k not in numpys.EXACT for k in kinds):
+        return None
+    kind = _OBJECT if _OBJECT in kinds else np.result_type(*kinds)
+    try:
+        found = np.frompyfunc(_one_of, 3, 1)(_memory(mask), *[_of_kind(x, kind) for x in pair])
+    except CannotMerge:
+        return None
+    if not isinstance(found, np.ndarray):
+        return None  # of an array with no axis
+    return found if kind == _OBJECT else as_data(found, kind)
+
+
+_CHOSEN = (DataArray, np.ndarray, Value, Detached, Traced, Whole, int, float, np.float64, np.int64)
+
+
+def _of_kind(x: Any, kind: np.dtype[Any]) -> Any:
+    """A number, or the items of an array, as numpy puts them into an array of this type."""
+    is_array = isinstance(x, np.ndarray)
+    if kind == _OBJECT:
+        plain = is_array and x.dtype == object
+        return x if plain else _each(_pythons, x) if is_array else _pythons(x)
+    given = x if is_array else object_array([x], ())
+    return _each(lambda item: _as_kind(item, kind), given)
+
+
+def _one_of(test: Any, a: Any, b: Any) -> Any:
+    if not is_open(test):
+        return a if test else b
+    return one_of(test, a, b)
 
 
 _JOINING: dict[np.ufunc, str] = {

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture import known
-from chainrule.compiler.capture.arrays import DataArray
+from chainrule.compiler.capture.arrays import ORDERS, DataArray, compared_values
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.keyed import is_keyed
 from chainrule.compiler.capture.lookups import Looked, contains
@@ -381,6 +381,9 @@ class Sides:
             raise Impure(site)
         if name.startswith("i") and _inside() and type(a) in _CHANGED_IN_PLACE:
             raise Impure(site)
+        if name in ORDERS:
+            found = compared_values(name, a, b)
+            return getattr(operator, name)(a, b) if found is None else found
         if name.endswith(_DIVISIONS):
             b = _defined(b, 1.0)
         elif name.endswith("pow") and not (type(b) is int and b >= 0):

@@ -25,7 +25,7 @@ from chainrule.compiler.capture.alike import (
     is_method,
     may_tell,
 )
-from chainrule.compiler.capture.arrays import DataArray
+from chainrule.compiler.capture.arrays import ORDERS, DataArray, compared_values
 from chainrule.compiler.capture.asking import Asking, ask_by_fields, ask_by_name, asking_getter
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, item_at
@@ -53,7 +53,7 @@ from chainrule.compiler.capture.outside import loaded, loaded_from, stored, stor
 from chainrule.compiler.capture.questions import GETTERS
 from chainrule.compiler.capture.recalling import CACHED, recalled
 from chainrule.compiler.capture.rewriting import MAKERS, WATCHED, Hooks, Rewriter
-from chainrule.compiler.capture.sorting import in_order
+from chainrule.compiler.capture.sorting import FRONTS, Sorting, in_order
 from chainrule.compiler.capture.standins import Condition, Detached, StandIn, is_numpys, plain
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.texts import TracedText
@@ -215,6 +215,8 @@ def _asked(x: Any, name: str = "") -> Any:
         return Keys
     if x is Value:  # ``Value.exp``, which may be called with any of them
         recorder.tells = True
+    elif name == "sort" and kind is list and recorder.both and not recorder.forks:
+        return Sorting(x)
     elif name == "index" and type(x) in (list, tuple) and recorder.both:
         return Searched(x)
     elif name == "get" and type(x) in MAPPINGS:
@@ -303,6 +305,20 @@ def _bool(*arguments: Any) -> Any:
     if len(arguments) == 1 and type(arguments[0]) is Traced:
         return arguments[0].step("bool")
     return bool(*arguments)
+
+
+def _comparing(name: str) -> Callable[[Any, Any], Any]:
+    """What stands for ``a < b`` and its like where both sides of branches are computed."""
+    original = getattr(operator, name)
+
+    def compare(a: Any, b: Any) -> Any:
+        found = compared_values(name, a, b)
+        return original(a, b) if found is None else found
+
+    return compare
+
+
+_COMPARE = {name.upper(): _comparing(name) for name in ORDERS}
 
 
 def _len(x: Any, /) -> Any:
@@ -421,6 +437,7 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     RANDOM: make_random,
     DEFAULT_RNG: make_generator,
     **SEARCHES,
+    **FRONTS,
     **{function: _giving(function) for function in VALUES_OF_NUMBERS},
     **{substitute.__wrapped__: substitute for substitute in (*NUMPY.values(), *LINALG.values())},
 }
@@ -493,10 +510,11 @@ REWRITER = Rewriter(
         *(loaded, stored, loaded_from, stored_in),
         *(make_dict, make_set, put_pair, put_item),
         _spread,
+        _COMPARE,
         SIDES,
     ),
     WATCHED
     | MAKERS
     | {*NUMPY, *LINALG}
-    | {function.__name__ for function in (*SEARCHES, *VALUES_OF_NUMBERS)},
+    | {function.__name__ for function in (*SEARCHES, *FRONTS, *VALUES_OF_NUMBERS)},
 )

@@ -10,6 +10,8 @@ its place.
 
 from __future__ import annotations
 
+import heapq
+import operator
 import sys
 from collections import Counter, abc
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from chainrule.compiler.capture.lookups import are_alike, table_of
 from chainrule.compiler.capture.merging import CannotMerge, one_of
 from chainrule.compiler.capture.newness import REFERENCES, is_passed
 from chainrule.compiler.capture.rewriting import calls_attribute, goes_through
+from chainrule.compiler.capture.sorting import FRONTS, in_order
 from chainrule.compiler.capture.standins import StandIn
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core import errors
@@ -35,6 +38,8 @@ _MOST_STEPS = 32_768  # of all of them
 _NOTHING = object()  # the value of an entry that only makes its key
 _EMPTY = object()  # of one that puts a new and empty list there
 FACTORIES = {int: 0, float: 0.0}
+_second = operator.itemgetter(1)  # how often a key was counted
+_LARGEST = FRONTS[heapq.nlargest]
 _OWN = str(Path(__file__).parent)
 _ABC = ("abc", "_py_abc")  # whose checks look at the type behind __class__ as well
 
@@ -212,7 +217,7 @@ class _Container(Keyed):
 class KeyedDict(_Container):
     """A dict, Counter or defaultdict: of numbers, or of lists to which items are appended."""
 
-    _public = frozenset(("get", "setdefault", "keys", "values", "items"))
+    _public = frozenset(("get", "setdefault", "keys", "values", "items", "most_common"))
 
     def __init__(
         self, recorder: Recorder, site: str, kind: type = dict, factory: Any = None
@@ -367,6 +372,16 @@ class KeyedDict(_Container):
     def values(self) -> View:
         """``d.values()``."""
         return View(self, type({}.values()), self._at)
+
+    def most_common(self, n: Any = None, /) -> list[Any]:
+        """``counter.most_common(n)``: keys that are counted as often, in the order they came."""
+        if self.kind is not Counter or self.of_lists:
+            self.refuse()
+        pairs = [(key, self._at(key)) for key in self.in_order()]
+        if n is None:
+            return in_order(pairs, key=_second, reverse=True)
+        found: list[Any] = _LARGEST(n, pairs, key=_second)
+        return found
 
     def items(self) -> View:
         """``d.items()``."""

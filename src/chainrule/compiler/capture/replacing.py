@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import builtins
+import heapq
 import math
 import sys
 import threading
@@ -22,6 +23,7 @@ from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.choosing import SEARCHES, extreme_by_key, extreme_of_integers
 from chainrule.compiler.capture.mathematics import FUNCTIONS, MATH
 from chainrule.compiler.capture.recorder import Recorder, extreme_start
+from chainrule.compiler.capture.sorting import FRONTS
 from chainrule.compiler.capture.standins import Detached, is_narrow
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.traced import Traced
@@ -63,12 +65,14 @@ _FLOATS = frozenset((float, np.float64))
 _BISECT: dict[str, Any] = {
     name: SEARCHES[getattr(bisect, name)] for name in ("bisect_left", "bisect_right", "bisect")
 }
+_HEAPQ: dict[str, Any] = {name: FRONTS[getattr(heapq, name)] for name in ("nlargest", "nsmallest")}
 #: the names of each module, what stands for some of them, and what these are
 _SUBSTITUTES = [
     (vars(module), found, {name: x.__wrapped__ for name, x in found.items()})
     for module, found in (
         (math, MATH),
         (bisect, _BISECT),
+        (heapq, _HEAPQ),
         (functions, FUNCTIONS),
         (np, NUMPY),
         (np.linalg, LINALG),

@@ -24,6 +24,7 @@ from chainrule.compiler.runtime.variants import (
     branches,
     branches_often,
     counts_often,
+    goes_both_ways,
     is_for_other_exponents,
     static_files,
 )
@@ -52,13 +53,18 @@ class Branching:
         self._counting: dict[Any, set[str]] = {}  # lines of loops over ``range``, by function
         self._failures = 0  # attempts to compute both sides of branches
 
-    def variant(self, structure: Structure, call: Call, make: Make) -> Variant:
-        """A variant for a call that those of its structure do not serve."""
-        others = any(is_for_other_exponents(v, call.ints) for v in structure.variants)
-        if others and type(self.tracer) is Tracer and not self.tracer.powers:
+    def variant(
+        self, structure: Structure, others: list[Variant], call: Call, make: Make
+    ) -> Variant:
+        """A variant for a call that those of its structure do not serve.
+
+        ``others``: where there are none, those of calls whose lists have other lengths.
+        """
+        powers = any(is_for_other_exponents(v, call.ints) for v in structure.variants)
+        if powers and type(self.tracer) is Tracer and not self.tracer.powers:
             self._use(replace(self.tracer, powers=True))
         with random_states_kept():
-            variant = self._with_both_sides(structure.variants, make)
+            variant = self._with_both_sides(structure.variants, others, make)
         if variant is not None:
             return variant
         with random_states_kept():
@@ -79,8 +85,15 @@ class Branching:
                 raise
             return variant
 
-    def _with_both_sides(self, found: list[Variant], make: Make) -> Variant | None:
-        """A variant that computes both sides of branches where calls go many ways, else None."""
+    def _with_both_sides(
+        self, found: list[Variant], others: list[Variant], make: Make
+    ) -> Variant | None:
+        """A variant that computes both sides of branches where calls go many ways, else None.
+
+        At other lengths they do where numbers went both ways through one branch.
+        """
+        if not found and goes_both_ways(others):
+            found = others
         is_one_of_many = bool(found) and branches(found[0]) >= MANY_BRANCHES
         if len(found) < WAYS and not is_one_of_many:
             return None

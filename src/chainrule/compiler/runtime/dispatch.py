@@ -338,8 +338,10 @@ class Dispatch:
         self.notices.left_unserved()
         if self._pipeline is None or self.notices.until_told != 0:
             return EAGERLY
-        counts = self._counts
-        if len(self._pipeline.kept()) < SEVERAL or counts.replayed > SERVED * counts.traces:
+        counts, pipeline = self._counts, self._pipeline
+        if len(pipeline.kept()) < SEVERAL or pipeline.waits_for_lengths:
+            return EAGERLY
+        if counts.replayed > SERVED * counts.traces:
             return EAGERLY
         self.notices.tell_of_unserved()
         return Run(Path.EAGER, reason=self._pipeline.own_paths())

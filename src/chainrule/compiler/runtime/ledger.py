@@ -29,9 +29,9 @@ LOOKING = 0.05  # the part of eager's time that looking for a variant in vain ma
 LOOKS = 8  # and how often that may be in advance
 FAR = 8.0  # times its estimate
 TRACING = 0.4  # the part of a recording's cost that is running the function once
-OF_NUMBERS = (
-    2.5  # times the cost, where no Values are passed: some stand-ins for numbers are Python's
-)
+OF_SIDES = 4.0  # times the cost, where both sides of branches are computed and
+SIDES = 2.5  # times as many instructions are recorded as an eager call has
+OF_NUMBERS = 2.5  # times the cost, where no Values are passed: some stand-ins are Python's
 CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
 MOST_SAVED = 0.1  # seconds that a function can have earned, beside these; more for a dear recording
 PUT_BY = 0.25  # the part of a replayed call's eager time that is put by for machine code,
@@ -130,6 +130,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.instructions: int | None = None  # of its last recording, or of an eager call
+        self._has_sides = False  # its recordings compute both sides of branches
         self._finding = FINDING  # seconds that the first recording takes besides
         self._balance = self._put_by = 0.0
         self._calls = 0
@@ -162,9 +163,10 @@ class Ledger:
         """
         doublings = min(self._unused, JOINING_DOUBLINGS if joins else MOST_DOUBLINGS)
         doublings = 0.0 if self._is_due else doublings
-        whole = self._finding + _recording(self._size, of_numbers)
+        whole = self._finding + self._dear * _recording(self._size, of_numbers)
+        joining = TRACING * whole + self._dear * JOIN.of(self._size)
         dearest = 0.0 if self._is_due else self._dearest  # one may have been, for another reason
-        cost = TRACING * whole + JOIN.of(self._size) if joins else max(whole, dearest)
+        cost = joining if joins else max(whole, dearest)
         credit, has_saved = self._credit(self._size), self._balance >= MOST_SAVED
         affords = (cost if has_saved else 2.0**doublings * cost) <= credit
         return affords or (asked and self._unused < ASKED)
@@ -230,14 +232,20 @@ class Ledger:
         self._trained += 0.5 * EAGER.of(instructions)
 
     def recorded(
-        self, instructions: int, goes_other_ways: bool = False, of_numbers: bool = False
+        self,
+        instructions: int,
+        goes_other_ways: bool = False,
+        of_numbers: bool = False,
+        of_sides: bool = False,
     ) -> None:
         """A recording was made, to which others may have to be compared.
 
         ``goes_other_ways``: the next call may need another, as there are branches.
-        ``of_numbers``: as above.
+        ``of_numbers``: as above. ``of_sides``: both sides of branches are computed.
         """
-        cost = _recording(instructions, of_numbers)
+        self._has_sides = of_sides
+        instructions = self._of_eager(instructions)
+        cost = self._dear * _recording(instructions, of_numbers)
         doubled = (2.0 ** min(self._unused, JOINING_DOUBLINGS) - 1.0) * cost
         self.instructions = instructions
         self._recordings += 1
@@ -255,7 +263,7 @@ class Ledger:
         Making it took about as long as that. Where it is far dearer than estimated, as the next one
         will be, that is what it costs.
         """
-        cost = _recording(instructions, of_numbers)
+        cost = self._dear * _recording(self._of_eager(instructions), of_numbers)
         if seconds > FAR * cost:
             self._dearest = max(self._dearest, 2.0 * seconds)
             self._pay(2.0 * seconds)
@@ -264,7 +272,7 @@ class Ledger:
 
     def joined(self, instructions: int) -> None:
         """A recording was compared with the code of a longer call, which took long or serves it."""
-        self._pay(JOIN.of(instructions))
+        self._pay(self._dear * JOIN.of(self._of_eager(instructions)))
 
     def put_off(self, cost: float) -> None:
         """A recording was lifted, and LLVM would take more than has been earned."""
@@ -307,6 +315,7 @@ class Ledger:
         ``nodes``: what an eager call makes, where that is known. Recordings may have more.
         ``tried``: how many variants were before it, in vain.
         """
+        instructions = self._of_eager(instructions)
         eager, in_vain = calls * EAGER.of(instructions), tried * _trying(instructions)
         took = 0.0 if quickly else REPLAY.of(instructions) + in_vain
         self._calls += calls
@@ -409,6 +418,15 @@ class Ledger:
             return 0
         missing = self._finding + RECORD.of(self._size) - self._credit(self._size)
         return math.ceil(missing / (0.5 * EAGER.of(self._size)))
+
+    @property
+    def _dear(self) -> float:
+        """How many times as much a recording costs as one of a single side."""
+        return OF_SIDES if self._has_sides else 1.0
+
+    def _of_eager(self, instructions: int) -> int:
+        """How many operations an eager call has, where so many instructions are recorded."""
+        return int(instructions / SIDES) if self._has_sides else instructions
 
     @property
     def _size(self) -> int:

@@ -31,6 +31,7 @@ from chainrule.compiler.runtime.causes import (
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import Ledger
+from chainrule.compiler.runtime.lengths import has_lengths, outline_of
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.refusals import (
@@ -116,6 +117,21 @@ class Pipeline:
     def _tracer(self) -> Tracer:
         return self._branching.tracer
 
+    @property
+    def _has_sides(self) -> bool:
+        """Whether recordings compute both sides of branches by now."""
+        return bool(getattr(self._tracer, "both", False))
+
+    @property
+    def waits_for_lengths(self) -> bool:
+        """Whether recordings of both sides serve all calls like them: others wait to pay for one.
+
+        There is nothing that a user could write instead.
+        """
+        known = [structure for structure in self.structures.values() if structure.sides]
+        served = sum(any(branches(v) == 0 for v in structure.variants) for structure in known)
+        return self._has_sides and 2 * served > len(known)
+
     def _use(self, tracer: Tracer) -> None:
         """Recordings are made in another way from now on."""
         if self._builder is not None:
@@ -197,7 +213,8 @@ class Pipeline:
             if at_once:
                 _count_recording(structure)
             make = functools.partial(self._new_variant, structure, call, at_once, build)
-            variant = self._branching.variant(structure, call, make)
+            others = [] if structure.variants else self._of_other_lengths(call)
+            variant = self._branching.variant(structure, others, call, make)
         except Unrecordable as reason:
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
@@ -213,6 +230,14 @@ class Pipeline:
         finally:
             self._counts.recording_seconds += time.thread_time() - started
         return variant.run(call, variant.binding) or EAGERLY
+
+    def _of_other_lengths(self, call: Call) -> list[Variant]:
+        """The variants of calls whose lists have other lengths: they branch on the same."""
+        shape = outline_of(call.key)
+        if not has_lengths(shape):
+            return []
+        known = [(key, x) for (key, _), x in self.structures.items() if x.variants]
+        return [v for key, x in known if outline_of(key) == shape for v in x.variants]
 
     def build_when_worth_it(self, variant: Variant, call: Call, at_once: bool = False) -> bool:
         """Build machine code for a variant that answers calls on the tape, if that pays by now.
@@ -350,7 +375,7 @@ class Pipeline:
         made = self._tracer.trace(self.captured, call)
         goes_other_ways = bool(structure.variants) or branches(made) > 0
         of_numbers = is_of_numbers(call)
-        self._ledger.recorded(len(made.recording), goes_other_ways, of_numbers)
+        self._ledger.recorded(len(made.recording), goes_other_ways, of_numbers, self._has_sides)
         return_free_memory(len(made.recording))
         self._refuse(call, made)
         return made
@@ -436,7 +461,7 @@ class Pipeline:
 
     def _added(self, structure: Structure, variant: Variant) -> Variant:
         """Put a variant first."""
-        structure.sides += getattr(self._tracer, "both", False)
+        structure.sides += self._has_sides
         self._shed(variant)
         return self._keep(structure, variant)
 
@@ -524,7 +549,7 @@ class Pipeline:
 
     def _record_longer(self, structure: Structure, call: Call, made: Trace, at_once: bool) -> None:
         self._counts.traces += 1
-        self._ledger.recorded(len(made.recording))
+        self._ledger.recorded(len(made.recording), of_sides=self._has_sides)
         self._refuse(call, made)  # it may go another way than the call that was made
         variant = Variant.of(made)
         if is_large(len(made.recording)) and (at_once or self._lifts_at_once):

@@ -290,6 +290,12 @@ def branches_often(variants: Sequence[Variant]) -> bool:
     return 2 * sum(branches(variant) > 0 for variant in variants) >= len(variants)
 
 
+def goes_both_ways(variants: Sequence[Variant]) -> bool:
+    """Whether numbers decided one branch in one way and in the other, in any of some recordings."""
+    ways = {(g.line, g.expected) for v in variants for g in v.recording.guards}
+    return len(ways) > len({line for line, _ in ways})
+
+
 def is_for_other_exponents(variant: Variant, integers: Sequence[int]) -> bool:
     """Whether exponents that became static are others for these integers."""
     if not variant.exponents:
