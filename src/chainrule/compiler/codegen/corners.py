@@ -68,7 +68,7 @@ class Corners:
 
         Infinity where they are surely at it, unless another look will be taken.
         """
-        instruction, found = self.program.instructions[k], y.lift(math.inf)
+        instruction, found = self.program.instructions[k], []
         for pair in self.pairs[k]:
             a, b = (self._number(instruction, side, y, xs) for side in pair)
             if not isinstance(a, Vector):
@@ -79,8 +79,8 @@ class Corners:
             here = _apart(a, b)
             if not is_first and all(self._is_sure(instruction, side) for side in pair):
                 here = (abs(a) + abs(b) > 0.0).choose(here, math.inf)
-            found = _least(here, found)
-        return found
+            found.append(here)
+        return functools.reduce(_least, found) if found else y.lift(math.inf)
 
     def near(
         self, k: int, y: Vector, xs: list[Vector], sizes: list[Vector], least: Vector
