@@ -373,6 +373,7 @@ def passed(
     number: type[Any],
     differentiate: bool,
     opened: dict[type[Any], Any],
+    shapes: bool = ...,
     /,
 ) -> Passed | None: ...
 

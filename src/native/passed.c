@@ -595,11 +595,12 @@ static void begin(Buffer *b) {
     b->capacity = b->bytes != NULL ? FEW_BYTES : 0;
 }
 
-/* passed(arguments, array, number, differentiate, opened): a Passed, or None where the arguments are not plain.
+/* passed(arguments, array, number, differentiate, opened, shapes=False): a Passed, or None where the arguments are
+ * not plain; `shapes`: those of the first argument's arrays are part of its signature.
  * `array` and `number` are numpy's ndarray and float64, `opened` says how other types are looked into. No Python
  * code runs while it looks at them. */
 static PyObject *passed(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count) {
-    if (count != 5 || !PyTuple_Check(given[0]) || !PyType_Check(given[1]) || !PyType_Check(given[2]) ||
+    if (count < 5 || count > 6 || !PyTuple_Check(given[0]) || !PyType_Check(given[1]) || !PyType_Check(given[2]) ||
         !PyBool_Check(given[3]) || !PyDict_CheckExact(given[4])) {
         return PyErr_Format(PyExc_TypeError, "passed takes a tuple of arguments, two types, a bool and a dict");
     }
@@ -607,7 +608,8 @@ static PyObject *passed(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     if (made == NULL) {
         return NULL;
     }
-    Look w = {.array_type = (PyTypeObject *)given[1], .number_type = (PyTypeObject *)given[2], .shapes = 1};
+    Look w = {.array_type = (PyTypeObject *)given[1], .number_type = (PyTypeObject *)given[2]};
+    w.shapes = count == 6 && given[5] == Py_True;
     w.opened = given[4];
     w.to = (Passed *)made;
     begin(&w.words);

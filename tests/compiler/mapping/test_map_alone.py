@@ -5,7 +5,8 @@ import pytest
 
 import chainrule
 from chainrule import log, tanh
-from chainrule.compiler.mapping import alone, costs
+from chainrule.compiler.mapping import costs
+from chainrule.compiler.mapping.rounds import Rounds
 from chainrule.core.backend import kernels
 
 pytest.importorskip("llvmlite")
@@ -22,13 +23,13 @@ def loss(p, x, y):
 @pytest.fixture
 def lanes(monkeypatch):
     """How often samples went in lanes."""
-    seen, run = [], alone.Rounds.run
+    seen, run = [], Rounds.run
 
     def watching(self):
         seen.append(self)
         return run(self)
 
-    monkeypatch.setattr(alone.Rounds, "run", watching)
+    monkeypatch.setattr(Rounds, "run", watching)
     return seen
 
 
@@ -43,6 +44,7 @@ def test_few_samples_have_the_bits_of_calls(dtype, lanes):
     params = {name: array.astype(dtype) for name, array in PARAMS.items()}
     fast = chainrule.compile(loss, lift=True, dtype=dtype)
     for _ in range(8):
+        rows_of(fast, params)
         values, slopes = fast.map_value_and_grad(params, ROWS, TARGETS)
     wanted, gradients = rows_of(fast, params)
     assert values.tolist() == wanted
@@ -61,6 +63,7 @@ def test_few_samples_have_the_bits_of_calls(dtype, lanes):
 def test_they_are_added_up(reduce, share):
     fast = chainrule.compile(loss, lift=True)
     for _ in range(8):
+        rows_of(fast)
         value, slopes = fast.map_value_and_grad(PARAMS, ROWS, TARGETS, reduce=reduce)
     wanted, gradients = rows_of(fast)
     assert value == pytest.approx(sum(wanted) / share, rel=1e-14)
@@ -71,9 +74,9 @@ def test_they_are_added_up(reduce, share):
 
 def test_many_samples_go_in_lanes(monkeypatch, lanes):
     monkeypatch.setattr(costs, "PREPARE", 0.0)
-    monkeypatch.setattr(alone, "FEW", 0)
     fast = chainrule.compile(loss, lift=True)
     for _ in range(4):
+        rows_of(fast)
         values, _ = fast.map_value_and_grad(PARAMS, ROWS, TARGETS)
     np.testing.assert_allclose(values, rows_of(fast)[0], rtol=1e-12)
     assert lanes
@@ -84,6 +87,7 @@ def test_where_the_gate_has_no_answer_samples_go_in_lanes(monkeypatch, lanes):
     """Extras of a call have no place in a row."""
     fast = chainrule.compile(lambda p, x: (p["w"][0] * x[0] * x[1], x[0]), lift=True)
     for _ in range(8):
+        fast.value_and_grad(PARAMS, ROWS[0])
         (values, firsts), slopes = fast.map_value_and_grad(PARAMS, ROWS)
     np.testing.assert_allclose(values, 0.3 * ROWS[:, 0] * ROWS[:, 1])
     assert firsts.tolist() == ROWS[:, 0].tolist()
@@ -94,6 +98,7 @@ def test_where_the_gate_has_no_answer_samples_go_in_lanes(monkeypatch, lanes):
 def test_what_is_undefined_raises_as_in_a_loop():
     fast = chainrule.compile(lambda p, x: log(x[0] + p["b"][0]) * p["w"][0], lift=True)
     for _ in range(8):
+        fast.value_and_grad(PARAMS, ROWS[0])
         fast.map_value_and_grad(PARAMS, ROWS)
     odd = ROWS.copy()
     odd[4, 0] = -3.0
@@ -109,6 +114,7 @@ def test_captured_state_and_structures_are_looked_at():
 
     fast = chainrule.compile(scaled, lift=True)
     for _ in range(8):
+        fast.value_and_grad(PARAMS, ROWS[0])
         before, _ = fast.map_value_and_grad(PARAMS, ROWS)
     scale = -2.0
     after, slopes = fast.map_value_and_grad(PARAMS, ROWS)
@@ -133,6 +139,7 @@ def test_parameters_of_other_shapes_are_another_map(count, shapes):
     for some in ([(3,), (3,)], shapes, [(3,), (3,)], shapes):
         params = {name: np.ones(shape) for name, shape in zip("ab", some, strict=True)}
         for _ in range(8):
+            fast.value_and_grad(params, rows[0])
             values, slopes = fast.map_value_and_grad(params, rows)
             np.testing.assert_allclose(values, [f(params, row) for row in rows], rtol=1e-12)
             for k, name in enumerate("ab"):

@@ -15,8 +15,9 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import holds_values, like_first
 from chainrule.compiler.capture.tracing import is_internal
-from chainrule.compiler.mapping.alone import Few
+from chainrule.compiler.mapping.alone import one_by_one, stay_in_lanes
 from chainrule.compiler.mapping.blocks import thread_count
+from chainrule.compiler.mapping.costs import most_alone
 from chainrule.compiler.mapping.prepared import Asked, answer, prepare
 from chainrule.compiler.mapping.results import Places, Results
 from chainrule.compiler.mapping.rounds import Rounds
@@ -45,12 +46,10 @@ def map_calls(
     _refuse_nesting()
     axes = _axes(in_axes, len(arguments))
     asked = Asked.of(arguments, axes, reduce is None, differentiate)
-    few = None if asked is None else Few.of(dispatch, asked)
-    if asked is not None and few is not None:
-        answered = few.answer(dispatch, asked, reduce is None)
-        if answered is not None:
-            return _finished(answered, few.first, arguments[0], reduce)
-    elif asked is not None:
+    if asked is not None:
+        few = one_by_one(dispatch, asked, reduce is None)
+        if few is not None:
+            return _finished(*few, arguments[0], reduce)
         found = answer(dispatch, asked, count)
         if found is not None:
             results, prepared = found
@@ -59,10 +58,11 @@ def map_calls(
     stacks = Stacks(arguments, axes)
     rounds = Rounds(dispatch, stacks, differentiate, reduce is None, count)
     rounds.refuse_other_trees()
-    alone = None if few is None else few.calls(rounds)
-    results = rounds.run() if alone is None else alone
-    if asked is not None and alone is None:
+    results = rounds.run()
+    if asked is not None:
         prepare(dispatch, asked, rounds)
+        if rounds.used_lanes and len(asked.stacked[0]) <= (most_alone(dispatch) or 0):
+            stay_in_lanes(dispatch, asked)
     return _finished(results, rounds.call.structure[0][0], stacks.arguments(0)[0], reduce)
 
 

@@ -53,8 +53,15 @@ def saved(dispatch: Dispatch) -> float | None:
 
 def most_alone(dispatch: Dispatch) -> int | None:
     """Up to how many samples had better be calls one after the other; None: that is not known."""
+    variant = dispatch.gate.answered
+    fit = None if variant is None or variant.binding is None else variant.binding.fit
+    if fit is not None and fit.most_alone is not None:
+        return int(fit.most_alone)
     each = saved(dispatch)
-    return None if each is None else int(PREPARE / each)
+    found = None if each is None else int(PREPARE / each)
+    if fit is not None:
+        fit.most_alone = found
+    return found
 
 
 def costs(machine: MachineCode, fit: Fit) -> tuple[float, float]:

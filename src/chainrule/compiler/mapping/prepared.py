@@ -58,7 +58,7 @@ class Asked:
         if not stacked or any(len(x) != len(stacked[0]) for x in stacked):
             return None
         is_first = differentiate and axes[0] is None
-        passed = kernels.passed(tuple(shared), np.ndarray, np.float64, is_first, {})
+        passed = kernels.passed(tuple(shared), np.ndarray, np.float64, is_first, {}, True)
         if passed is None or passed.ids:
             return None
         key = (passed.signature, tuple(shapes), tuple(axes), rows, differentiate)

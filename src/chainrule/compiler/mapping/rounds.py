@@ -85,13 +85,14 @@ class Rounds:
                 f"dicts, lists and tuples; the first argument is a {type(given).__name__}"
             )
 
+    @property
+    def used_lanes(self) -> bool:
+        """Whether some samples went through machine code for lanes."""
+        return bool(self._met)
+
     def run(self) -> Results:
         """Compute all samples."""
         return self._run(range(self._samples.count))
-
-    def run_alone(self) -> Results:
-        """Compute each sample as a call of its own."""
-        return self._in_order(0, self.results)
 
     def _run(self, left: Rows) -> Results:
         while len(left):

@@ -114,7 +114,8 @@ class Fit:
     def __post_init__(self) -> None:
         self.counts_at = int(self.counts.ctypes.data)
         self.decided: Any = None  # what integers select, once training asks; see families.Decided
-        self.costs: tuple[float, float] | None = None  # once training asks; see training.lanes
+        self.costs: tuple[float, float] | None = None  # once they are asked for; see mapping.costs
+        self.most_alone: int | None = None  # likewise
 
     @property
     def nbytes(self) -> int:
