@@ -142,9 +142,7 @@ static int put_integers(Look *w, const Py_buffer *view) {
     if (to->size + size > to->capacity && grow(to, size) < 0) {
         return -1;
     }
-    if (size > 0) {
-        memcpy(to->bytes + to->size, view->buf, size);
-    }
+    memcpy(to->bytes + to->size, view->buf, size);
     to->size += size;
     return 1;
 }
@@ -193,7 +191,7 @@ static int look_at_data(Look *w, PyObject *array, const Py_buffer *view) {
     int answer = 0;
     if (view->format[0] == 'd' && view->itemsize == sizeof(double)) { /* others round in their own way */
         answer = put_array(w, array) < 0 ? -1 : put_words(w, FLOATS_WORD, view->ndim);
-    } else if (strchr("lq", view->format[0]) != NULL && view->itemsize == sizeof(int64_t)) {
+    } else if (strchr("lq", view->format[0]) != NULL && view->itemsize == sizeof(int64_t) && view->len > 0) {
         answer = put_integers(w, view) < 0 ? -1 : put_words(w, INTS_WORD, view->ndim);
     } else {
         answer = put_narrow(w, view);

@@ -263,7 +263,7 @@ def _returned_array(recorder: Recorder, array: Any) -> _ReturnedArray:
     if array.dtype == object:
         fits = kinds <= {True, float, int}
     else:
-        fits = array.dtype == np.float64 and kinds <= {False, float}
+        fits = array.dtype == np.float64 and kinds <= {False, float, np.float64}
     if not fits or not items:
         raise Unrecordable(f"it returns an array of {array.dtype}")
     return _ReturnedArray(items, array.shape, array.dtype == object)
