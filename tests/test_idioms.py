@@ -18,6 +18,7 @@ sys.path.append(str(BENCHMARKS))  # last: both folders have a programs.py
 
 import idioms  # noqa: E402
 from idiom_programs import FIELDS, entries, entry_named  # noqa: E402
+from idiom_programs.registry import Field  # noqa: E402
 
 HANDFUL = [
     "language.bigram.zip",
@@ -94,6 +95,48 @@ def test_a_wrong_result_is_a_difference(result, words):
     assert idioms.difference(expected, expected, same_types=True) is None
 
 
+class Late:
+    """A compiler whose results are wrong after 200 calls."""
+
+    def __init__(self, function):
+        self.eager, self.calls = idioms.eager_of(function), 0
+
+    def value_and_grad(self, *arguments):
+        self.calls += 1
+        value, gradient = self.eager(*arguments)
+        return value * (1.0 + 1e-6 * (self.calls > 200)), gradient
+
+    def report(self):
+        return "1 replayed, 1 eager; 1 recordings"
+
+
+def test_a_result_that_is_wrong_in_the_long_run_alone_is_found(monkeypatch):
+    monkeypatch.setattr(idioms.chainrule, "compile", Late)
+    monkeypatch.setattr(idioms, "LONG_CALLS", 300)
+    row = idioms.measure(entry_named("functions.rosenbrock.of_one"), 50, 10.0)
+    assert row["differences"] == 100
+    assert re.match(r"compiled, call 200: value\[0\]", row["difference"])
+
+
+def test_what_the_last_bits_of_the_parameters_decide_is_rounding():
+    def difference_of_large_numbers(rng):
+        while True:
+            yield (float(rng.uniform(1.0, 2.0)),)
+
+    idiom = Field("made_up").idiom(difference_of_large_numbers)
+
+    @idiom.spelling
+    def difference_of_large_numbers_first(x):
+        return (x * 1e6) ** 2 - (x * 1e6 + 1e-3) ** 2
+
+    (entry,) = idiom.field.entries
+    eager = idioms.eager_of(entry.function)
+    value, gradient = idioms.compact(eager(*entry.calls(1)[0]))
+    for error, expected in ((1e-7, True), (1e-1, False)):
+        wrong = [value * (1.0 + error), gradient]
+        assert idioms.is_rounding(entry, eager, 0, wrong, [value, gradient]) is expected
+
+
 def run(*arguments):
     command = [sys.executable, str(BENCHMARKS / "idioms.py"), *arguments]
     return subprocess.run(command, capture_output=True, text=True)
@@ -108,6 +151,7 @@ def test_the_command_prints_a_row_and_writes_all_figures_and_the_page(tmp_path):
     (row,) = json.loads(figures.read_text())
     assert row["compiled"]["calls"] == 4
     assert row["differences"] == 0
+    assert len(row["long"]["compiled"]) == len(row["long"]["eager"]) == idioms.LONG_CALLS
     assert "| `rosenbrock.of_one` | " in page.read_text()
 
 

@@ -218,10 +218,12 @@ def eager_train(f: Callable[..., Any]) -> Callable[..., Any]:
     return train
 
 
-def plain_call(function: Callable[..., Any], values: bool) -> Callable[..., Any]:
+def plain_call(
+    function: Callable[..., Any], values: bool, again: bool = True
+) -> Callable[..., Any]:
     """A plain call, with Values for the parameters if wanted, and then their gradients as well.
 
-    These are differentiated again, as the result of the call and in an expression of it.
+    These are differentiated ``again``, as the result of the call and in an expression of it.
     """
     if not values:
         return function
@@ -248,7 +250,8 @@ def plain_call(function: Callable[..., Any], values: bool) -> Callable[..., Any]
         result = function(lift(params), *data)
         if isinstance(result, Value):
             result.backward()
-            return result.data, [leaf.grad for leaf in leaves], curvature(result, leaves)
+            curved = curvature(result, leaves) if again else None
+            return result.data, [leaf.grad for leaf in leaves], curved
         return result
 
     return call
@@ -301,7 +304,8 @@ def functions(program: Program, eager: World, compiled: World) -> tuple[Any, Any
     if program.mode in WAYS:
         return WAYS[program.mode](f, eager_value_and_grad(f), fast, program.seed)
     values = program.mode == "values"
-    return plain_call(f, values), plain_call(fast, values)
+    again = "checkpoint" not in program.source  # whose eager graph has numbers for derivatives
+    return plain_call(f, values, again), plain_call(fast, values, again)
 
 
 def differences(program: Program, strict: bool = False, stop: bool = True) -> list[Difference]:

@@ -61,8 +61,9 @@ def _flatten(order: Sequence[Any], base: type) -> tuple[Any, ...]:
     interior = [v for v in order if v.children]
     position = {id(v): i for i, v in enumerate(leaves)}
     position.update([(id(v), len(leaves) + i) for i, v in enumerate(interior)])
-    names: dict[tuple[str, bool], int] = {}
-    ops = [names.setdefault(_op_name(v), len(names)) for v in interior]
+    places: dict[int, int] = {}  # by identity: names may be equal that are more than a name
+    ops = [places.setdefault(id(v._rule), len(places)) for v in interior]
+    names = list({id(v._rule): _op_name(v) for v in interior}.values())
     arrays = (
         np.array(ops, np.int32),
         np.array([(v.data, v.grad) for v in interior]),
@@ -75,7 +76,7 @@ def _flatten(order: Sequence[Any], base: type) -> tuple[Any, ...]:
     subclasses = {
         i: (type(v), _own_state(v, base)) for i, v in enumerate(interior) if type(v) is not base
     }
-    return leaves, list(names), arrays, parameters, labels, subclasses
+    return leaves, names, arrays, parameters, labels, subclasses
 
 
 def _op_name(value: Any) -> tuple[str, bool]:

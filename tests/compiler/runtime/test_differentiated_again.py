@@ -346,6 +346,17 @@ def test_a_deep_copy_is_differentiated_again_by_its_own_values():
     agree(copy.copy(y) * a, smooth(a, b) * a, [a, b])
 
 
+def test_deep_copies_of_several_calls_of_one_function_stay_apart():
+    _, call = compiled_once(smooth, lift=False)
+    a, b = Value(0.4), Value(0.7)
+    y = call(a, b) * call(b, 2.0 * a) + call(a, 0.1)
+    wanted = smooth(a, b) * smooth(b, 2.0 * a) + smooth(a, 0.1)
+    twin, c, d = copy.deepcopy((y, a, b))
+    agree(y, wanted, [a, b])
+    again = smooth(c, d) * smooth(d, 2.0 * c) + smooth(c, 0.1)
+    agree(twin, again, [c, d])
+
+
 def test_a_pickled_copy_has_its_derivatives_as_numbers_and_says_so():
     _, call = compiled_once(smooth, lift=False)
     a, b = Value(0.4), Value(0.7)
