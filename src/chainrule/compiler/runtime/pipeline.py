@@ -221,7 +221,7 @@ class Pipeline:
         costs. Returns whether it runs on other code than before.
         """
         if variant.may_join:
-            if not (at_once or self._may_join_now(variant)):
+            if not (at_once or self.may_join_now(variant)):
                 return False
             variant.may_join = False
             if self._joined(variant, call):
@@ -235,9 +235,11 @@ class Pipeline:
         self._counts.recording_seconds += time.thread_time() - started
         return variant.binding is not None
 
-    def _may_join_now(self, variant: Variant) -> bool:
+    def may_join_now(self, variant: Variant) -> bool:
         """Whether to compare it with the code of a longer call by now: others wait too."""
-        return self._lifts_at_once or self._ledger.affords_joining(len(variant.recording))
+        calls = variant.answered if self.is_spread else None
+        affords = self._ledger.affords_joining(len(variant.recording), calls)
+        return self._lifts_at_once or affords
 
     def _joined(self, variant: Variant, call: Call) -> bool:
         """Let a variant run on machine code of a longer call; whether it can."""
