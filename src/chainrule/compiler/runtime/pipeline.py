@@ -149,13 +149,13 @@ class Pipeline:
             self._on_forget(gone, True)
 
     def _found_spread(self) -> bool:
-        """Whether its recordings are of many structures, none of which is likely to come soon.
+        """Whether its recordings are of many combinations of lengths, none of which comes often.
 
-        Not where calls of all lengths share code: then one recording of each is cheap.
+        Where lists grow together there are few, and a recording of one is for calls that come soon.
         """
         known = [len(s.variants) for s in self.structures.values() if s.variants]
-        grows = self._builder is not None and self._builder.grows_as_one
-        return len(known) >= SEVERAL and 2 * len(known) > sum(known) and not grows
+        independent = self._builder is not None and self._builder.varies_independently
+        return len(known) >= SEVERAL and 2 * len(known) > sum(known) and independent
 
     def kept(self) -> list[Variant]:
         """All variants."""
