@@ -34,7 +34,8 @@ GROUPS = """
 loss = 0.0
 for <<rows in (xs, ys, zs)||name, rows in {"a": xs, "b": ys, "c": zs}.items()>>:
     mean = sum(rows) / len(rows)
-    loss = loss + sum(<<(r - {W}[0] * mean) ** 2||log(1.0 + exp({W}[0] * r + {W}[1]))>> for r in rows)
+    for r in rows:
+        loss = loss + <<(r - {W}[0] * mean) ** 2||log(1.0 + exp({W}[0] * r + {W}[1]))>>
     <<||loss = loss / len(rows)>>
 """
 HIDDEN = """

@@ -13,7 +13,15 @@ import chainrule
 from chainrule import exp, log, softmax, tanh
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.runtime.families import MOST_COMBINED, Lengths, SharedCode
-from chainrule.compiler.runtime.ledger import EAGER, IN_VAIN, LEAST_DUE, RECORD, Ledger, allowance
+from chainrule.compiler.runtime.ledger import (
+    DUE,
+    EAGER,
+    IN_VAIN,
+    LEAST_DUE,
+    RECORD,
+    Ledger,
+    allowance,
+)
 from chainrule.compiler.runtime.lengths import Growth, apart, lengths_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::chainrule.FallbackWarning")
@@ -188,12 +196,12 @@ def usual_allowance():
 
 
 @native
-def test_a_structure_is_due_when_its_calls_took_as_long_as_a_recording(usual_allowance):
+def test_a_structure_is_due_when_its_calls_took_twice_as_long_as_a_recording(usual_allowance):
     ledger = Ledger()
     assert ledger.calls_due == 0
     while ledger._unused < IN_VAIN:
         ledger.recorded(1000)
-    assert ledger.calls_due == math.ceil(RECORD.of(1000) / EAGER.of(1000)) > LEAST_DUE
+    assert ledger.calls_due == math.ceil(DUE * RECORD.of(1000) / EAGER.of(1000)) > LEAST_DUE
     allowance.left = math.inf
     assert ledger.calls_due == 0
 

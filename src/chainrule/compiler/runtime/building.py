@@ -31,7 +31,13 @@ from chainrule.compiler.lift.smaller import Smaller
 from chainrule.compiler.runtime.families import VAIN, Family, Lengths, SharedCode, placed_among
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import LLVM
-from chainrule.compiler.runtime.lengths import Growth, Places, has_lengths, outline_of
+from chainrule.compiler.runtime.lengths import (
+    Growth,
+    Places,
+    has_lengths,
+    outline_of,
+    vary_independently,
+)
 from chainrule.compiler.runtime.machine import MachineCode, repeats_alike
 from chainrule.compiler.runtime.results import lifted_of, wanted_of
 from chainrule.compiler.runtime.variants import Binding, Variant
@@ -330,10 +336,9 @@ class Builder:
         return Lengths(call.key, known)
 
     @property
-    def grows_as_one(self) -> bool:
-        """Whether there is code that calls share whose lists are all longer or all shorter."""
-        shared = self._shared.values()
-        return any(x.families and Growth.independent(list(x.keys)) is None for x in shared)
+    def varies_independently(self) -> bool:
+        """Whether there were calls alike in which lists grow independently of each other."""
+        return any(vary_independently(list(x.keys)) for x in self._shared.values())
 
     @property
     def may_share(self) -> bool:

@@ -362,10 +362,11 @@ class Dispatch:
         self._ledger.replayed(size, calls, quickly=True, nodes=variant.eager_nodes)
         path, waits, pipeline = self.fast_path, variant.waits, self._pipeline
         variant.answered += calls
-        if variant.may_join:
-            affords = self._ledger.affords_joining(size)
-        else:
-            affords = waits and pipeline is not None and pipeline.affords_building(variant)
+        affords = pipeline is not None and (
+            pipeline.may_join_now(variant)
+            if variant.may_join
+            else waits and pipeline.affords_building(variant)
+        )
         if path and affords:
             path.forget([variant])  # its next call builds machine code, or joins that of another
 

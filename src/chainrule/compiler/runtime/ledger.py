@@ -41,7 +41,8 @@ FORGIVEN = 8192  # eager calls for which one recording that was in vain counts n
 COMING = 10.0  # times a replay is likely to come again: so much of a recording it pays for,
 EXPECTED = 3000  # and no more once there were so many calls, as these tell how often it will
 IN_VAIN = 4.0  # recordings that were, and then none is made but of calls that come again and again
-LEAST_DUE = 4  # of these, whatever a recording costs
+DUE = 2.0  # times what a recording costs, which these have to take eagerly before,
+LEAST_DUE = 4  # and how many they are at least
 ASKED = 4  # recordings in a row, in vain, that are made for who asks for machine code
 DECLINED = 20  # eager calls, whose time the fast path may try in vain beyond what it saved
 UNKNOWN = 100  # instructions of a function that was never recorded
@@ -173,7 +174,7 @@ class Ledger:
 
     @property
     def calls_due(self) -> int:
-        """How many calls of one structure take as long as a recording of it; 0: they do not count.
+        """How many calls of one structure take twice as long as a recording; 0: they do not count.
 
         They count where recordings at the first sight were in vain: those of lists whose lengths
         vary independently, each of which comes again after hundreds of others.
@@ -182,7 +183,7 @@ class Ledger:
         if not self._counts_alike or allowance.is_endless:
             return 0
         size = self._recorded // self._recordings  # the last one may have been far from the usual
-        return max(LEAST_DUE, math.ceil(RECORD.of(size) / EAGER.of(size)))
+        return max(LEAST_DUE, math.ceil(DUE * RECORD.of(size) / EAGER.of(size)))
 
     @contextmanager
     def is_due(self) -> Iterator[None]:
@@ -211,9 +212,14 @@ class Ledger:
         cost = BUILD.of(instructions) if cost is None else cost
         return calls * PUT_BY * EAGER.of(instructions) >= cost
 
-    def affords_joining(self, instructions: int) -> bool:
-        """Whether a recording may be compared with the code of a longer call now."""
-        return JOIN.of(instructions) <= self._credit(instructions) or allowance.is_endless
+    def affords_joining(self, instructions: int, calls: int | None) -> bool:
+        """Whether a recording may be compared with the code of a longer call now.
+
+        ``calls``: that its tape answered and that have to have taken as long, where many wait.
+        """
+        cost = JOIN.of(instructions)
+        taken = cost if calls is None else calls * REPLAY.each * instructions
+        return cost <= min(taken, self._credit(instructions)) or allowance.is_endless
 
     def affords_training(self, short: float) -> bool:
         """Whether to make code for training steps that costs so much more than they can pay for.

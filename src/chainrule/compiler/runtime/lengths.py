@@ -270,6 +270,12 @@ def _resized(path: Path, structure: Node, shape: Node, x: Any, wanted: Mapping[P
     return x
 
 
+def vary_independently(keys: Sequence[Any]) -> bool:
+    """Whether lists of some calls grow independently, or those in one place have many lengths."""
+    ragged = any(_RAGGED in lengths_of(key).values() for key in keys)
+    return ragged or Growth.independent(keys) is not None
+
+
 # --- a shorter call among a longer one ------------------------------------------------------------
 
 

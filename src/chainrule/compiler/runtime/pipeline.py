@@ -165,13 +165,13 @@ class Pipeline:
             self._on_forget(gone, True)
 
     def _found_spread(self) -> bool:
-        """Whether its recordings are of many structures, none of which is likely to come soon.
+        """Whether its recordings are of many combinations of lengths, none of which comes often.
 
-        Not where calls of all lengths share code: then one recording of each is cheap.
+        Where lists grow together there are few, and a recording of one is for calls that come soon.
         """
         known = [len(s.variants) for s in self.structures.values() if s.variants]
-        grows = self._builder is not None and self._builder.grows_as_one
-        return len(known) >= SEVERAL and 2 * len(known) > sum(known) and not grows
+        independent = self._builder is not None and self._builder.varies_independently
+        return len(known) >= SEVERAL and 2 * len(known) > sum(known) and independent
 
     def kept(self) -> list[Variant]:
         """All variants."""
@@ -246,7 +246,7 @@ class Pipeline:
         costs. Returns whether it runs on other code than before.
         """
         if variant.may_join:
-            if not (at_once or self._may_join_now(variant)):
+            if not (at_once or self.may_join_now(variant)):
                 return False
             variant.may_join = False
             if self._joined(variant, call):
@@ -260,9 +260,11 @@ class Pipeline:
         self._counts.recording_seconds += time.thread_time() - started
         return variant.binding is not None
 
-    def _may_join_now(self, variant: Variant) -> bool:
+    def may_join_now(self, variant: Variant) -> bool:
         """Whether to compare it with the code of a longer call by now: others wait too."""
-        return self._lifts_at_once or self._ledger.affords_joining(len(variant.recording))
+        calls = variant.answered if self.is_spread else None
+        affords = self._ledger.affords_joining(len(variant.recording), calls)
+        return self._lifts_at_once or affords
 
     def _joined(self, variant: Variant, call: Call) -> bool:
         """Let a variant run on machine code of a longer call; whether it can."""
