@@ -267,9 +267,10 @@ class Dispatch:
 
         ``waits``: until the function can be recorded at all.
         """
-        longest = max(waits, self._ledger.longest_rest)
         if self._ledger.instructions is None:
-            return 0
+            longest = self._ledger.longest_rest_unsized
+        else:
+            longest = max(waits, self._ledger.longest_rest)
         left = None if self._pipeline is None else self.notices.until_told
         return min(longest, left) if left else longest
 
@@ -284,7 +285,11 @@ class Dispatch:
             self._counts.eager += calls
             self.notices.left_unserved(calls)
             self._last = Path.EAGER
-            self._ledger.ran_eagerly(calls)
+            failed, self._first_gate.failed = min(self._first_gate.failed, calls), 0
+            if calls > failed:
+                self._ledger.ran_eagerly(calls - failed)
+            if failed:
+                self._ledger.failed(failed)
 
     def leave_to_eager(self) -> None:
         """Count a call that runs eagerly for this once."""
@@ -299,6 +304,10 @@ class Dispatch:
         elif call is not None:  # a plain number has no graph
             self._ledger.expect(call.size)
         self._ledger.ran_eagerly()
+
+    def failed(self) -> None:
+        """Note that an eager call ended in an error of the function's own."""
+        self._ledger.failed()
 
     def learn_size(self, result: Any, times: int = 1) -> None:
         """Estimate what a call takes by the graph of its results, if nobody knows; ``times``: all

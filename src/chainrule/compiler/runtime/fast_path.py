@@ -342,7 +342,7 @@ class ClosedGate:
     def __init__(self, *_: Any) -> None:
         self.busy = False  # a call is being computed
         self.path: FastPath | None = None
-        self.quick = self.resting = self.tried = 0
+        self.quick = self.resting = self.tried = self.failed = 0
         self.answered: Variant | None = None
         self.derivation: Any = None
 

@@ -175,6 +175,7 @@ class Pipeline:
         except Unrecordable as reason:
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
+            self.is_changed_by_itself |= isinstance(reason, Changes)
             changes = reason.places if isinstance(reason, Changes) else ()
             return Run(Path.EAGER, reason=str(reason), changes=changes)
         except Exception as error:
@@ -314,9 +315,13 @@ class Pipeline:
     def _traced(self, structure: Structure, call: Call) -> Trace:
         """A recording of a call, unless it is refused."""
         self._counts.traces += 1
-        made = self._tracer.trace(self.captured, call)
+        started, of_numbers = time.thread_time(), is_of_numbers(call)
+        try:
+            made = self._tracer.trace(self.captured, call)
+        except BaseException:
+            self._ledger.recorded_in_vain(time.thread_time() - started, of_numbers)
+            raise
         goes_other_ways = bool(structure.variants) or branches(made) > 0
-        of_numbers = is_of_numbers(call)
         self._ledger.recorded(len(made.recording), goes_other_ways, of_numbers)
         return_free_memory(len(made.recording))
         self._refuse(call, made)
