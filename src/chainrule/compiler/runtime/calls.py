@@ -313,9 +313,7 @@ def _answer(dispatch: Dispatch, run: Run, call: Call) -> tuple[Any] | None:
 # --- eagerly --------------------------------------------------------------------------------------
 
 
-def _rested_value(
-    dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]
-) -> Any:
+def _rested_value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """A plain call that the gate has counted already."""
     try:
         return dispatch.function(*arguments, **keywords)

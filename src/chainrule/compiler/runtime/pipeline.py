@@ -175,7 +175,6 @@ class Pipeline:
         except Unrecordable as reason:
             structure.blocked = str(reason)
             structure.variants.clear()  # no call gets to them any more
-            self.is_changed_by_itself |= isinstance(reason, Changes)
             changes = reason.places if isinstance(reason, Changes) else ()
             return Run(Path.EAGER, reason=str(reason), changes=changes)
         except Exception as error:
