@@ -454,8 +454,10 @@ def test_a_table_that_calls_fill_is_waited_for():
 def test_the_user_is_told_of_what_others_change_too_often():
     scale = {"k": [1.0]}
     fast = chainrule.compile(lambda x: x * scale["k"][0])
-    with pytest.warns(FallbackWarning, match="changes") as caught:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         for k in range(600):
             scale["k"][0] = float(k)
             assert fast.value_and_grad(2.0) == (2.0 * k, float(k))
-    assert len(caught) <= 2
+    messages = [str(w.message) for w in caught]
+    assert ["changes" in message for message in messages] == [True]

@@ -431,11 +431,11 @@ class Dispatch:
             return Run(Path.EAGER, reason=call.refused)
         change = self._change()
         is_new = self._pipeline is None or change is not None
-        given = self._is_asked_for, is_of_numbers(call)
-        if is_new and not (at_once or self.notices.raises):
-            if not ledger.affords_recording(False, *given):
-                ledger.missed(0)
-                return self._leave_unserved()  # not even what it reaches is looked for
+        is_to_pay = not (at_once or self.notices.raises)
+        given = False, self._is_asked_for, is_of_numbers(call)
+        if is_new and is_to_pay and not ledger.affords_recording(*given):
+            ledger.missed(0)
+            return self._leave_unserved()  # not even what it reaches is looked for
         try:
             pipeline = self._renewed(change)
         except Unrecordable as reason:

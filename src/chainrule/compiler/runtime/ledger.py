@@ -215,7 +215,7 @@ class Ledger:
         self._finding = 0.0
 
     def searches_again(self) -> None:
-        """What the function reaches has changed, and is to be found again with the next recording."""
+        """What the function reaches has changed: it is found again with the next recording."""
         self._finding = FINDING
 
     def checked(self, instructions: int, seconds: float, of_numbers: bool = False) -> None:
