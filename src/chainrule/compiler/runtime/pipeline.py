@@ -179,9 +179,7 @@ class Pipeline:
             return Run(Path.EAGER, reason=str(reason), changes=changes)
         except Exception as error:
             # The function's own error: let eager raise it, and try again another time.
-            line = errors.line_of(error)
-            place = "" if line is None else f", at {line}"
-            call.failed = f"recording it raised {type(error).__name__}{_message(error)}{place}"
+            call.failed = _failure(error)
             self.captured.restore()
             return EAGERLY
         finally:
@@ -573,6 +571,18 @@ def _count_recording(structure: Structure) -> None:
     structure.recordings += 1
     if structure.recordings > FEW and structure.hits < structure.recordings:
         raise Unrecordable(own_paths(next(iter(reasons_for_recordings(structure.variants)), None)))
+
+
+def _failure(error: Exception) -> str:
+    """What is told where only a recorded run raises: stand-ins went where they are not taken."""
+    line, called = errors.line_of(error), errors.called_in_library(error)
+    place = "" if line is None else f", at {line}"
+    if called is None:
+        return f"recording it raised {type(error).__name__}{_message(error)}{place}"
+    return (
+        f"it calls {called}, which fails on what stands for numbers while it is recorded{place}; "
+        "write it with operators and functions of chainrule, or pass its result as an argument"
+    )
 
 
 def _message(error: Exception) -> str:
