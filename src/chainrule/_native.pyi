@@ -424,6 +424,7 @@ class Gate:
     quick: int
     resting: int
     tried: int
+    failed: int
     path: Any
     derivation: Derivation | None
     @property
