@@ -443,6 +443,7 @@ class Gate:
     resting: int
     tried: int
     due: int
+    failed: int
     path: Any
     derivation: Derivation | None
     @property

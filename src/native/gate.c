@@ -39,7 +39,8 @@ typedef struct {
     PyObject *derivation;        /* Derivation, which runs the function eagerly; or NULL */
     Py_ssize_t tried;            /* cached calls that were run in vain, as they are for another path */
     Py_ssize_t resting;          /* calls that are to run eagerly, without looking for a cached one of the slow path */
-    Py_ssize_t rested;           /* calls that did since they were counted */
+    Py_ssize_t rested;           /* calls that did since they were counted, */
+    Py_ssize_t failed;           /* and how many of them ended in an error */
     Py_ssize_t misses;           /* calls in a row that no cached one answered */
     Py_ssize_t skip;             /* calls that are not looked up, if they are to run eagerly otherwise */
     Py_ssize_t due;              /* so many calls alike of which nothing is cached, and one is not to rest; 0: all are */
@@ -497,6 +498,7 @@ static PyObject *eager_answer(Gate *g, Given given, int differentiate) {
     g->resting--;
     g->rested++;
     PyObject *derivation = Py_NewRef(g->derivation), *answer = run_derivation(derivation, arguments, NULL);
+    g->failed += answer == NULL;
     Py_DECREF(derivation);
     Py_DECREF(arguments);
     return answer;
@@ -772,6 +774,7 @@ static PyMethodDef gate_methods[] = {{"answer", (PyCFunction)(void (*)(void))gat
 static PyMemberDef gate_members[] = {{"busy", T_BOOL, offsetof(Gate, busy), 0, NULL},
                                      {"quick", T_PYSSIZET, offsetof(Gate, quick), 0, NULL},
                                      {"resting", T_PYSSIZET, offsetof(Gate, resting), 0, NULL},
+                                     {"failed", T_PYSSIZET, offsetof(Gate, failed), 0, NULL},
                                      {"tried", T_PYSSIZET, offsetof(Gate, tried), 0, NULL},
                                      {"due", T_PYSSIZET, offsetof(Gate, due), 0, NULL},
                                      {"is_due", T_BOOL, offsetof(Gate, is_due), READONLY, NULL},

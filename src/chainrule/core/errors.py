@@ -201,6 +201,23 @@ def line_of(error: BaseException) -> str | None:
     return found
 
 
+def called_in_library(error: BaseException) -> str | None:
+    """The function of Python's own library, written in Python, that the user's innermost line
+    called when an error was raised; None: the error is that line's, or this package's.
+    """
+    called, step = None, error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        if not is_librarys(code.co_filename):
+            called = None
+        elif called is None:
+            is_ours = code.co_filename.startswith((PACKAGE, _NUMPY, "<frozen "))
+            module = step.tb_frame.f_globals.get("__name__")
+            called = "" if is_ours else f"{module}.{code.co_qualname}"
+        step = step.tb_next
+    return called or None
+
+
 def is_librarys(file: str) -> bool:
     """Whether a file is chainrule's, numpy's, or Python's own, not installed beside that."""
     if file.startswith((PACKAGE, _NUMPY, "<frozen ")):

@@ -1,8 +1,10 @@
 """Helpers that keep their results in a cache."""
 
 import functools
+import math
 import threading
 import types
+from math import cos
 
 import numpy as np
 import pytest
@@ -169,6 +171,40 @@ def test_a_recording_of_another_path_leaves_no_trace_in_a_cache(lift, monkeypatc
 def test_a_helper_that_reads_more_than_its_arguments_is_refused_by_name():
     with pytest.warns(chainrule.FallbackWarning, match="calls 'rated', .* reads more than its"):
         chainrule.compile(on_one_path).value_and_grad(P, 1.0)
+
+
+@functools.cache
+def products(n):
+    return math.factorial(n) * max(n, 2) * abs(-n)
+
+
+@functools.lru_cache(maxsize=4)
+def waves(n):
+    return tuple(math.cos(math.pi * k / n) + float(np.sqrt(k)) for k in range(n))
+
+
+@functools.cache
+def cosine(n):
+    return cos(n)
+
+
+def test_helpers_that_name_functions_in_c_are_followed(monkeypatch):
+    same(lambda p, n: p[0] * products(n), INTEGERS, recordings=4)
+    fast = same(lambda p, n: sum(a * b for a, b in zip(p, waves(n), strict=False)), INTEGERS, 4)
+    eager = chainrule.value_and_grad(fast.__wrapped__)
+    monkeypatch.setattr(math, "cos", lambda x: x + 1.0)
+    for between in (lambda: None, waves.cache_clear, waves.cache_clear):
+        for n in (3, 2):
+            between()
+            assert fast.value_and_grad(P, n) == eager(P, n)
+    waves.cache_clear()
+
+
+def test_the_name_that_may_change_is_told_with_what_to_write():
+    with pytest.warns(chainrule.FallbackWarning, match="names 'cos', which .*: write math.cos"):
+        chainrule.compile(lambda p: p[0] * cosine(3)).value_and_grad(P)
+    with pytest.warns(chainrule.FallbackWarning, match="more than its arguments: 'RATE', at"):
+        chainrule.compile(lambda p: p[0] * rated(3)).value_and_grad(P)
 
 
 def settings():

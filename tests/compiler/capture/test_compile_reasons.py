@@ -1,10 +1,13 @@
 """The reason why a call runs eagerly names the user's line, and says what to write instead."""
 
+import array
+import builtins
 import collections
 import datetime
 import inspect
 import itertools
 import json
+import math
 import random
 import statistics
 import threading
@@ -103,9 +106,43 @@ def of_the_mean(p, x):
 
 def test_an_error_while_recording_is_told_with_the_line():
     assert reason(of_the_mean, 2.0, 0.5).strip() == (
-        "eager because recording it raised TypeError: don't know how to coerce float and float, at "
-        f"{line_with('of the mean')} (1 times)"
+        "eager because it calls statistics.mean, which fails on what stands for numbers while it "
+        f"is recorded, at {line_with('of the mean')}; write it with operators and functions of "
+        "chainrule, or pass its result as an argument (1 times)"
     )
+
+
+SAMPLES = array.array("d", [1.0, 2.0])
+
+
+def of_an_array(p):
+    return p * SAMPLES[0]  # of an array
+
+
+def test_what_cannot_be_watched_has_its_article():
+    found, line = reason(of_an_array, 2.0), line_with("of an array")
+    assert f"it reaches an array, which cannot be watched completely, at {line}" in found
+
+
+def test_what_the_caller_puts_in_the_place_of_a_function_is_followed(monkeypatch):
+    """No recording puts the original back, and none says that the function changes it."""
+    sqrt, largest = math.sqrt, max
+
+    def f(p, x):
+        return p * math.sqrt(x)
+
+    fast = chainrule.compile(f, on_fallback="raise", lift=True)
+    assert fast.value_and_grad(0.5, 4.0) == (1.0, 2.0)
+    monkeypatch.setattr(math, "sqrt", mine := lambda x: sqrt(x) + 1.0)
+    monkeypatch.setattr(math, "exp", unused := lambda x: x)
+    monkeypatch.setattr(builtins, "max", other := lambda *xs, **options: largest(*xs, **options))
+    for _ in range(3):
+        assert fast.value_and_grad(0.5, 4.0) == (1.5, 3.0)
+    assert (math.sqrt, math.exp, max) == (mine, unused, other)
+    monkeypatch.undo()
+    for _ in range(3):
+        assert fast.value_and_grad(0.5, 4.0) == (1.0, 2.0)
+    assert math.sqrt is sqrt
 
 
 def warned(function, calls):

@@ -351,3 +351,139 @@ def test_calls_that_raise_rest_too(monkeypatch):
     assert len(slowly) < 60
     assert fast.dispatch.counts.calls == 460
     assert fast.value_and_grad([3.0, 1.0], 1.0)[0] == pytest.approx(f([3.0, 1.0], 1.0))
+
+
+# --- calls that end in an error -------------------------------------------------------------------
+
+
+def rejecting(x, limit):
+    total = sum((v * v for v in x), 0.0)
+    if limit > 0:
+        raise ValueError(f"over {limit}")
+    return total
+
+
+def raised(call, *arguments):
+    with pytest.raises(ValueError, match="over") as caught:
+        call(*arguments)
+    return str(caught.value), [entry.name for entry in caught.traceback][1:]
+
+
+@native
+@pytest.mark.parametrize("plain", [False, True])
+def test_calls_that_keep_raising_are_run_by_the_gate(monkeypatch, plain):
+    fast = chainrule.compile(rejecting)
+    call = fast if plain else fast.value_and_grad
+    for _ in range(300):
+        raised(call, [1.0, 2.0], 3.0)
+    slow, look = [], fast.dispatch.rests
+    monkeypatch.setattr(fast.dispatch, "rests", lambda *a, **k: slow.append(1) or look(*a, **k))
+    for _ in range(4 * LONGEST_REST):
+        raised(call, [1.0, 2.0], 3.0)
+    assert len(slow) <= 8
+    assert counted(fast) == (300 + 4 * LONGEST_REST, 0, 300 + 4 * LONGEST_REST)
+
+
+def test_the_errors_of_resting_calls_are_eagers():
+    fast = chainrule.compile(rejecting).value_and_grad
+    for k in range(1, 200):
+        text, frames = raised(fast, [1.0], k)
+        assert text == f"over {k}"
+        assert frames[-1] == "rejecting"
+    if chainrule.engine == "native":  # no frames of the library's own
+        assert frames == ["rejecting"]
+
+
+@native
+def test_calls_that_no_longer_raise_are_recorded():
+    fast = chainrule.compile(rejecting)
+    for _ in range(500):
+        raised(fast.value_and_grad, [1.0, 2.0], 3.0)
+    for _ in range(4 * LONGEST_REST):
+        assert fast.value_and_grad([1.0, 2.0], 0.0) == (5.0, [2.0, 4.0])
+    assert fast.dispatch.counts.replayed > LONGEST_REST
+
+
+@native
+def test_calls_between_those_that_raise_are_replayed():
+    fast = chainrule.compile(rejecting)
+    for _ in range(100):
+        assert fast.value_and_grad([1.0, 2.0], 0.0) == (5.0, [2.0, 4.0])
+    for k in range(1000):
+        if k % 2:
+            raised(fast.value_and_grad, [1.0, 2.0], 3.0)
+        else:
+            assert fast.value_and_grad([1.0, 2.0], 0.0) == (5.0, [2.0, 4.0])
+    calls, replayed, eager = counted(fast)
+    assert calls == replayed + eager == 1100
+    assert replayed > 500
+
+
+@native
+def test_recordings_that_end_in_an_error_are_paid_for():
+    fast = chainrule.compile(rejecting)
+    for n in range(1, 200):  # each of another structure
+        raised(fast.value_and_grad, [1.0] * n, 3.0)
+    assert fast.dispatch.counts.traces <= 10
+
+
+# --- functions that change what they read ---------------------------------------------------------
+
+
+@native
+def test_a_function_that_changes_what_it_reads_is_recorded_a_few_times_only():
+    mean, log = [0.0], []
+
+    def averaging(x):
+        y = x * x
+        mean[0] = 0.9 * mean[0] + 0.1 * y.data
+        return y
+
+    def noting(x):
+        if x > 2.0:
+            log.append(x.data)
+            raise ValueError("over")
+        return x * x + len(log) * 0.0
+
+    fast = chainrule.compile(averaging)
+    for _ in range(1000):
+        assert fast.value_and_grad(3.0) == (9.0, 6.0)
+    assert mean[0] == pytest.approx(9.0)
+    assert fast.dispatch.counts.traces <= 8
+    fast = chainrule.compile(noting)
+    for k in range(1000):
+        if k % 10 == 0:
+            raised(fast.value_and_grad, 3.0)
+        else:
+            assert fast.value_and_grad(1.0) == (1.0, 2.0)
+    assert log == [3.0] * 100
+    assert fast.dispatch.counts.traces <= 12
+
+
+@native
+def test_a_table_that_calls_fill_is_waited_for():
+    table = {}
+
+    def f(x, n):
+        if n not in table:
+            table[n] = [n * 0.5]
+        return sum((a * table[n][0] for a in x), 0.0)
+
+    fast = chainrule.compile(f, on_fallback="eager")
+    for k in range(2000):
+        n = k % 12
+        assert fast.value_and_grad([2.0] * 20, n)[1] == [n * 0.5] * 20
+    assert fast.dispatch.counts.replayed > 500
+
+
+@native
+def test_the_user_is_told_of_what_others_change_too_often():
+    scale = {"k": [1.0]}
+    fast = chainrule.compile(lambda x: x * scale["k"][0])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for k in range(600):
+            scale["k"][0] = float(k)
+            assert fast.value_and_grad(2.0) == (2.0 * k, float(k))
+    messages = [str(w.message) for w in caught]
+    assert ["changes" in message for message in messages] == [True]

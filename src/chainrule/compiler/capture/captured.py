@@ -160,6 +160,7 @@ class CapturedState:
     true_sites: set[str] = field(default_factory=set)  # where these are true containers
     reached: set[Any] = field(default_factory=set)  # places outside, and ids of their holders
     outside: Any = None  # where it keeps numbers, an ``Outside``; None where that is not asked
+    changes_in_calls: bool = False  # a run that was recorded has changed it
     _labels: list[str] = field(default_factory=list)
 
     def marks(self, passed: list[Value]) -> tuple[Any, ...]:

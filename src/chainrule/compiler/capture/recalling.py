@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture import disassembly
+from chainrule.compiler.capture.captured import unreplaced
 from chainrule.compiler.capture.draws import Drawn, Draws
 from chainrule.compiler.capture.rewriting import only_calls, original
 from chainrule.compiler.capture.standins import Detached, StandIn, plain
@@ -136,14 +137,17 @@ class Memory:
         self.recalls = Recalls()
         self.node: int | None = None
         self._results: dict[Any, Any] = {}
-        self._alone: dict[int, bool] = {}  # whether a function depends on its arguments alone
+        self._others: dict[int, str | None] = {}  # what a function reads beside its arguments
         self.inside = False  # one of the functions is running, on plain numbers
 
-    def may_be_called(self, function: Any) -> bool:
-        """Whether calls of a function, also in vain, leave no trace but in its cache."""
-        if id(function) not in self._alone:
-            self._alone[id(function)] = _depends_on_arguments_alone(function)
-        return self._alone[id(function)]
+    def reason_against(self, function: Any) -> str | None:
+        """Why a call of a function in vain may leave in its cache what eager would not, in words.
+
+        None where what it gives depends on its arguments alone.
+        """
+        if id(function) not in self._others:
+            self._others[id(function)] = _reads_more(function)
+        return self._others[id(function)]
 
     def result(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """What the function gives, once for each of its arguments."""
@@ -165,14 +169,11 @@ def recalled(function: Any) -> Callable[..., Any]:
         if recorder is None:
             return function(*arguments, **keywords)
         memory = recorder.memory = recorder.memory or Memory()
-        if not memory.may_be_called(function):
-            recorder.forbid(
-                f"it calls {function.__name__!r}, which keeps results in a cache and reads more "
-                "than its arguments,"
-            )
-        refusal = (
-            f"it calls {function.__name__!r}, which keeps results in a cache, with or for more"
-        )
+        name = f"it calls {function.__name__!r}, which keeps results in a cache"
+        reads_more = memory.reason_against(function)
+        if reads_more is not None:
+            recorder.forbid(f"{name} and {reads_more},")
+        refusal = f"{name}, with or for more"
         try:
             given = tuple(map(_fixed, arguments))
             named = {name: _fixed(x) for name, x in keywords.items()}
@@ -223,24 +224,31 @@ def _traced(recorder: Any, result: Any, nodes: Iterator[int]) -> Any:
 # --- what a function reads ------------------------------------------------------------------------
 
 
-def _depends_on_arguments_alone(function: Any) -> bool:
-    """Whether a function names nothing that may change, but itself.
+def _reads_more(function: Any) -> str | None:
+    """What a function names that may change, but itself, in words; None: nothing.
 
     What it calls may be rebound, or have an attribute set, while the cache keeps older results: so
     it may call builtins, functions of C modules and numpy's only.
     """
+    more = "reads more than its arguments"
     inner = function.__wrapped__
     if type(inner) is not types.FunctionType or inner.__closure__:
-        return False
+        return more
     given = [*(inner.__defaults__ or ()), *(inner.__kwdefaults__ or {}).values()]
     if not _PLAIN.issuperset(map(type, given)):
-        return False
+        return more
     code = original(inner.__code__)  # it may be the one that is being recorded
     steps = [s for c in disassembly.nested(code) for s in dis.get_instructions(c)]
     if any(step.opname in _UNSEEN for step in steps):
-        return False
-    names = {step.argval for step in steps if step.opname == "LOAD_GLOBAL"}
-    return all(_stays(inner.__globals__, name, function, code) for name in names)
+        return more
+    scope = inner.__globals__
+    for name in dict.fromkeys(step.argval for step in steps if step.opname == "LOAD_GLOBAL"):
+        if not _stays(scope, name, function, code):
+            home = getattr(scope.get(name), "__module__", None)
+            if home in _MODULES and _is_in_c(scope.get(name)):
+                return f"names {name!r}, which may come to be another: write {home}.{name}"
+            return f"{more}: {name!r}"
+    return None
 
 
 def _stays(scope: dict[str, Any], name: str, function: Any, code: types.CodeType) -> bool:
@@ -261,6 +269,8 @@ def _is_fixed(module: types.ModuleType, chain: tuple[str, ...]) -> bool:
 
 
 def _is_in_c(x: Any) -> bool:
+    """Whether it is a function in C; while something is recorded, another may stand for it."""
+    x = unreplaced(x)
     is_function = isinstance(x, types.BuiltinFunctionType) and (
         x.__self__ is None or isinstance(x.__self__, types.ModuleType)
     )

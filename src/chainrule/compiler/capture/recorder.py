@@ -24,6 +24,7 @@ from chainrule.compiler.capture.standins import (
     Followed,
     StandIn,
     Unrecordable,
+    computes_itself,
     is_between_floats,
     is_narrow,
 )
@@ -291,7 +292,18 @@ class Recorder(_Watched):  # type: ignore[misc]
         source = self.source(x)
         if source is not None:
             return source
-        return float(x) if errors.is_real(x) else None
+        if not errors.is_real(x):
+            return None
+        self.refuse_own_arithmetic(x)
+        return float(x)
+
+    def refuse_own_arithmetic(self, x: Any) -> None:
+        """Refuse a number beside a stand-in that may answer for itself beside a float."""
+        if type(x) is not float and type(x) is not int and computes_itself(type(x)):
+            self.forbid(
+                f"it computes with a {type(x).__name__}, a class of numbers with arithmetic of its "
+                "own; float(...) makes it a plain number,"
+            )
 
     def negated(self, x: Any) -> Any:
         """``-x`` as an operand."""

@@ -60,24 +60,11 @@ def choices_watched() -> Iterator[list[set[type]]]:
 _watched = threading.local()
 _lock = threading.Lock()
 _users = 0
-_max, _min = builtins.max, builtins.min
 _FLOATS = frozenset((float, np.float64))
 _BISECT: dict[str, Any] = {
     name: SEARCHES[getattr(bisect, name)] for name in ("bisect_left", "bisect_right", "bisect")
 }
 _HEAPQ: dict[str, Any] = {name: FRONTS[getattr(heapq, name)] for name in ("nlargest", "nsmallest")}
-#: the names of each module, what stands for some of them, and what these are
-_SUBSTITUTES = [
-    (vars(module), found, {name: x.__wrapped__ for name, x in found.items()})
-    for module, found in (
-        (math, MATH),
-        (bisect, _BISECT),
-        (heapq, _HEAPQ),
-        (functions, FUNCTIONS),
-        (np, NUMPY),
-        (np.linalg, LINALG),
-    )
-]
 
 
 def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
@@ -123,6 +110,25 @@ def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
     return extreme
 
 
+_EXTREMES = {
+    "max": _replacement(builtins.max, ops.first_max),
+    "min": _replacement(builtins.min, ops.first_min),
+}
+#: the names of each module, what stands for some of them, and what these are
+_SUBSTITUTES = [
+    (vars(module), found, {name: getattr(x, REPLACES) for name, x in found.items()})
+    for module, found in (
+        (builtins, _EXTREMES),
+        (math, MATH),
+        (bisect, _BISECT),
+        (heapq, _HEAPQ),
+        (functions, FUNCTIONS),
+        (np, NUMPY),
+        (np.linalg, LINALG),
+    )
+]
+
+
 class _Muted:
     """Standard output that notes what a recorded function prints instead of printing it."""
 
@@ -145,17 +151,20 @@ class _Muted:
         return getattr(self.stream, name)
 
 
+def _exchange(names: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Put some objects in the places of others, but where the user has put something else."""
+    names.update([(name, after[name]) for name, x in before.items() if names.get(name) is x])
+
+
 @contextmanager
 def _replaced() -> Iterator[None]:
-    """max, min and the standard streams, as long as any thread records."""
+    """What there are substitutes for, and the standard streams, as long as any thread records."""
     global _users
     with _lock:
         _users += 1
         if _users == 1:
-            builtins.max = _replacement(_max, ops.first_max)
-            builtins.min = _replacement(_min, ops.first_min)
-            for names, substitutes, _ in _SUBSTITUTES:
-                names.update(substitutes)
+            for names, substitutes, originals in _SUBSTITUTES:
+                _exchange(names, originals, substitutes)
             sys.stdout, sys.stderr = _Muted(sys.stdout), _Muted(sys.stderr)
     try:
         yield
@@ -163,9 +172,8 @@ def _replaced() -> Iterator[None]:
         with _lock:
             _users -= 1
             if _users == 0:
-                builtins.max, builtins.min = _max, _min
-                for names, _, originals in _SUBSTITUTES:
-                    names.update(originals)
+                for names, substitutes, originals in _SUBSTITUTES:
+                    _exchange(names, substitutes, originals)
                 if isinstance(sys.stdout, _Muted):
                     sys.stdout = sys.stdout.stream
                 if isinstance(sys.stderr, _Muted):

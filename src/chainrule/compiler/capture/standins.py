@@ -194,6 +194,7 @@ class Detached(StandIn, Number):
         exponent = other
         if type(other) is Detached and self.is_data:
             exponent = other.plain("an exponent")
+        self._recorder.refuse_own_arithmetic(exponent)
         exponent = self._recorder.exponent(exponent)
         if not is_numpys(self) and not is_numpys(other):
             with nonfinite("raise"):
@@ -417,3 +418,20 @@ for _name in (
 # Python's own messages name the types: "unsupported operand type(s) for +: 'int' and 'str'".
 Detached.__name__ = Detached.__qualname__ = "float"
 Condition.__name__ = Condition.__qualname__ = "bool"
+
+
+#: the methods by which a subclass of ``float`` or ``int`` answers where a float meets it
+_OWN = frozenset(
+    f"__{side}{name}__"
+    for name in "add sub mul truediv floordiv mod divmod pow".split()
+    for side in ("", "r")
+) | frozenset("__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __float__".split())
+_HEAP_TYPE = 1 << 9  # a class that was not written in C, or may be changed like one that was not
+
+
+def computes_itself(kind: type) -> bool:
+    """Whether a class of numbers that Python code derived from ``float`` or ``int`` has its own."""
+    if not issubclass(kind, float | int):
+        return False
+    derived = [cls for cls in kind.__mro__ if cls.__flags__ & _HEAP_TYPE]
+    return any(not _OWN.isdisjoint(vars(cls)) for cls in derived)

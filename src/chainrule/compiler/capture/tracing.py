@@ -389,6 +389,8 @@ def _trace(
         if _random_states() != drawn:
             raise Unrecordable(f"it draws random numbers{RANDOM_ADVICE}")
     except BaseException:
+        if not recorder.both:  # which may have been on a side that is not taken
+            state.changes_in_calls |= state.changed() is not None
         state.restore()
         for v, label in zip(inputs, labels, strict=False):
             v.label = label

@@ -35,7 +35,9 @@ def unwatched(x: Any) -> Refused:
         instead = "; pass what it gives next as an argument"
     elif isinstance(x, collections.abc.Sequence):
         instead = "; pass it, or a list of its items, as an argument"
-    return Refused(f"it reaches a {type(x).__name__}, which cannot be watched completely", instead)
+    name = type(x).__name__
+    article = "an" if name[:1].lower() in "aeio" else "a"
+    return Refused(f"it reaches {article} {name}, which cannot be watched completely", instead)
 
 
 def of_package(name: str) -> Refused:

@@ -52,7 +52,7 @@ def unanswered_value(
 ) -> Any:
     """The same, where the gate has no answer."""
     if dispatch.gate.rest():
-        return dispatch.function(*arguments, **keywords)
+        return _rested_value(dispatch, arguments, keywords)
     # Part of another recording or its check; or a replay's derivatives, which are numbers, would be
     # differentiated again.
     if modes.recorder is not None or is_internal() or transforms.is_differentiated_again():
@@ -154,7 +154,7 @@ def derivative(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[st
     The gate has no answer.
     """
     if dispatch.gate.rest():
-        return dispatch.function(*arguments, **keywords)
+        return _rested_value(dispatch, arguments, keywords)
     if dispatch.rests() or holds_values(arguments[0]):
         return _eager_value(dispatch, arguments, keywords)
     call = flatten_call(arguments, keywords, differentiate=True)
@@ -324,6 +324,15 @@ def _answer(dispatch: Dispatch, run: Run, call: Call) -> tuple[Any] | None:
 # --- eagerly --------------------------------------------------------------------------------------
 
 
+def _rested_value(dispatch: Dispatch, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """A plain call that the gate has counted already."""
+    try:
+        return dispatch.function(*arguments, **keywords)
+    except BaseException:
+        dispatch.gate.failed += 1
+        raise
+
+
 def _eager_value(
     dispatch: Dispatch,
     arguments: tuple[Any, ...],
@@ -332,8 +341,8 @@ def _eager_value(
 ) -> Any:
     try:
         result = dispatch.function(*arguments, **keywords)
-    except Exception:
-        dispatch.raised()
+    except BaseException:
+        dispatch.failed()
         raise
     dispatch.ran_eagerly(result, call)
     if call is not None:
@@ -355,8 +364,8 @@ def _eager_value_and_grad(
         value, gradient, result = transforms.value_and_derivative(
             name, dispatch.function, x, others, keywords, _main
         )
-    except Exception:
-        dispatch.raised()
+    except BaseException:
+        dispatch.failed()
         raise
     dispatch.ran_eagerly(_main(result))
     if call is not None:

@@ -34,7 +34,8 @@ from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.interrupts import Held
 
 ROOTS = 32  # classes and functions that are passed
-CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good
+CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good,
+OWN_CHANGES = 3  # and of those that its own calls make, before it rests
 SERVED = 2  # calls by each recording, more than which are not few
 MUCH = 2e-5  # seconds to compare the captured state, which a recording has to be worth
 LONGEST_COUNT = 4096  # calls that the gate counts, before one is looked at that is not due
@@ -77,6 +78,7 @@ class Dispatch:
         self._ledger = Ledger()
         self._varying = VaryingTexts()
         self._changes = 0
+        self._own_changes = 0  # since it rested for them
         self._roots: dict[Any, None] = {}  # classes and functions that calls brought, the last ones
         self._has_imported = False  # modules that it imports by itself
         self._tried_at = -LONGEST_COUNT  # how many calls there were when a cached one was in vain
@@ -282,9 +284,10 @@ class Dispatch:
 
         ``waits``: until the function can be recorded at all.
         """
-        longest = max(waits, self._ledger.longest_rest)
         if self._ledger.instructions is None:
-            return 0
+            longest = self._ledger.longest_rest_unsized
+        else:
+            longest = max(waits, self._ledger.longest_rest)
         left = None if self._pipeline is None else self.notices.until_told
         return min(longest, left) if left else longest
 
@@ -306,7 +309,11 @@ class Dispatch:
             self._counts.eager += calls
             self.notices.left_unserved(calls)
             self._last = Path.EAGER
-            self._ledger.ran_eagerly(calls)
+            failed, self._first_gate.failed = min(self._first_gate.failed, calls), 0
+            if calls > failed:
+                self._ledger.ran_eagerly(calls - failed)
+            if failed:
+                self._ledger.failed(failed)
 
     def leave_to_eager(self) -> None:
         """Count a call that runs eagerly for this once."""
@@ -322,9 +329,9 @@ class Dispatch:
             self._ledger.expect(call.size)
         self._ledger.ran_eagerly()
 
-    def raised(self) -> None:
-        """Note that a call ran eagerly and raised."""
-        self._ledger.raised()
+    def failed(self) -> None:
+        """Note that an eager call ended in an error of the function's own."""
+        self._ledger.failed()
 
     def learn_size(self, result: Any, times: int = 1) -> None:
         """Estimate what a call takes by the graph of its results, if nobody knows; ``times``: all
@@ -339,6 +346,12 @@ class Dispatch:
         if self._pipeline is None or self.notices.until_told != 0:
             return EAGERLY
         counts, pipeline = self._counts, self._pipeline
+        change = pipeline.captured.changed()
+        if change is not None:
+            self.notices.tell_of_unserved()
+            own = self.notices.reason_with(f"it changes {change}")
+            often = f"{change} changes more often than recordings pay for; pass it as an argument"
+            return Run(Path.EAGER, reason=own or often)
         if len(pipeline.kept()) < SEVERAL or pipeline.waits_for_lengths:
             return EAGERLY
         if counts.replayed > SERVED * counts.traces:
@@ -450,12 +463,15 @@ class Dispatch:
         if call.refused is not None:
             ledger.missed(0)
             return Run(Path.EAGER, reason=call.refused)
-        is_new = self._pipeline is None and not at_once and not self.notices.raises
-        if is_new and not self._affords_recording(call, Structure(), False):
+        change = self._change()
+        is_new = self._pipeline is None or change is not None
+        is_to_pay = not (at_once or self.notices.raises)
+        given = False, self._is_asked_for, is_of_numbers(call)
+        if is_new and is_to_pay and not ledger.affords_recording(*given):
             ledger.missed(0)
             return self._leave_unserved()  # not even what it reaches is looked for
         try:
-            pipeline = self._refreshed()
+            pipeline = self._renewed(change)
         except Unrecordable as reason:
             if isinstance(reason, Unloaded) and not self._has_imported:
                 self._has_imported = True  # this call does, and the next one is looked at again
@@ -579,19 +595,27 @@ class Dispatch:
             self.fast_path = None
             self._varying.refuse(texts)
 
-    def _refreshed(self, change: str | None = None) -> Pipeline:
-        """The pipeline for the captured state as it is; if that changed, all is recorded anew.
+    def _refreshed(self) -> Pipeline:
+        """The pipeline for the captured state as it is; if that changed, all is recorded anew."""
+        return self._renewed(self._change())
 
-        ``change``: what is known to have changed, in words.
-        """
+    def _change(self) -> str | None:
+        """What of the captured state has changed, in words; None before a call."""
+        if self._pipeline is None:
+            return None
         started = time.thread_time()
-        pipeline = self._pipeline
-        if pipeline is not None and change is None:
-            change = pipeline.captured.changed()
-            self.counts.checks += 1
-            self.counts.checking_seconds += time.thread_time() - started
+        change = self._pipeline.captured.changed()
+        self.counts.checks += 1
+        self.counts.checking_seconds += time.thread_time() - started
+        if change is not None:
+            self._ledger.searches_again()
+        return change
+
+    def _renewed(self, change: str | None) -> Pipeline:
+        """The pipeline; a new one where something changed: ``change`` says what."""
+        started, pipeline = time.thread_time(), self._pipeline
         self._changes = 0 if change is None else self._changes + 1
-        if self._changes > CHANGES:
+        if self._changes > CHANGES or (change is not None and self._changes_itself()):
             cause = self.notices.reason_with(f"it changes {change}")
             raise Unrecordable(cause or f"{change} changes all the time")
         if pipeline is None or change is not None:
@@ -612,6 +636,19 @@ class Dispatch:
             self.counts.finding_seconds += time.thread_time() - started
         return pipeline
 
+    def _changes_itself(self) -> bool:
+        """Whether calls change what they read, so that the next recording would be in vain too.
+
+        It may end, as where tables are filled: once the calls have rested, another one is made.
+        """
+        if self._pipeline is None or not self._pipeline.captured.changes_in_calls:
+            return False
+        self._own_changes += 1
+        if self._own_changes < OWN_CHANGES:
+            return False
+        self._own_changes = OWN_CHANGES - 2
+        return True
+
     def _surveyed(self) -> CapturedState:
         """What the function reaches, and what calls brought, unless that is refused by now."""
         try:
@@ -631,7 +668,7 @@ class Dispatch:
         kept = [root for root in before if root not in brought]
         self._roots = dict.fromkeys([*kept[-ROOTS:], *brought])
         try:
-            pipeline = self._refreshed("what is passed")
+            pipeline = self._renewed("what is passed")
         except Unrecordable:
             self._roots = before
             raise

@@ -366,7 +366,7 @@ class ClosedGate:
     def __init__(self, *_: Any) -> None:
         self.busy = False  # a call is being computed
         self.path: FastPath | None = None
-        self.quick = self.resting = self.tried = self.due = 0
+        self.quick = self.resting = self.tried = self.failed = self.due = 0
         self.is_due = False  # calls such as the last one came so often that one may be recorded
         self.answered: Variant | None = None
         self.derivation: Any = None

@@ -149,6 +149,7 @@ class Ledger:
             0  # calls in which a number was, and that no replay beside the fast path followed
         )
         self._rest = 0  # calls that are to run eagerly
+        self._failures = 0  # eager calls in a row that ended in an error
         self._dearest = 0.0  # seconds of a recording that was far dearer than its estimate
         self._quick = 0.0  # seconds that the fast path saved, less those of trying in vain
         self._trained = 0.0  # put by in training steps that ran eagerly, for those that do not
@@ -263,6 +264,20 @@ class Ledger:
             self._balance -= min(doubled, max(self._balance, 0.0))  # the next is to be earned anew
         self._finding = 0.0
 
+    def recorded_in_vain(self, seconds: float, of_numbers: bool = False) -> None:
+        """No recording came of a run of the function, which was refused or ended in an error.
+
+        ``seconds``: of the processor. ``of_numbers``: as above.
+        """
+        cost = TRACING * _recording(self._size, of_numbers)
+        self._pay(self._finding + (seconds if seconds > FAR * cost else cost))
+        self._unused += 1.0
+        self._finding = 0.0
+
+    def searches_again(self) -> None:
+        """What the function reaches has changed: it is found again with the next recording."""
+        self._finding = FINDING
+
     def checked(self, instructions: int, seconds: float, of_numbers: bool = False) -> None:
         """It was compared with another, and with eager; ``seconds``: of the processor.
 
@@ -297,16 +312,27 @@ class Ledger:
 
     def ran_eagerly(self, calls: int = 1) -> None:
         """Some calls took eager's time."""
+        self._failures = 0
+        self._ran(calls, EAGER.of(self._size))
+
+    def failed(self, calls: int = 1) -> None:
+        """Some eager calls ended in an error, perhaps in their first lines.
+
+        Where calls keep doing so, looking for a variant each time would take longer than they do.
+        """
+        self._ran(calls, EAGER.fixed)
+        if not allowance.is_endless:
+            self._failures = min(self._failures + calls, LONGEST_REST)
+            self._rest = max(self._rest, self._failures)
+
+    def _ran(self, calls: int, seconds: float) -> None:
+        """Some calls ran eagerly, each for so long."""
         self._calls += calls
         self._rest = max(0, self._rest - calls)
-        self._earn(calls * 0.5 * EAGER.of(self._size))
-        self._look(-LOOKING * calls * EAGER.of(self._size))
+        self._earn(calls * 0.5 * seconds)
+        self._look(-LOOKING * calls * seconds)
         forgiven, self._eager_calls = divmod(self._eager_calls + calls, FORGIVEN)
         self._unused = max(0.0, self._unused - forgiven)
-
-    def raised(self) -> None:
-        """An eager call raised: it took part of eager's time, and nobody knows which."""
-        self._rest = max(0, self._rest - 1)
 
     def replayed(
         self,
@@ -328,7 +354,8 @@ class Ledger:
         coming = min(COMING, max(1.0, EXPECTED / self._calls))
         self._unused = max(0.0, self._unused - coming * eager / RECORD.of(instructions))
         self._in_a_row += calls
-        self._undefined = self._undefined if quickly else 0
+        if not quickly:
+            self._undefined = self._failures = 0
         self._unsettled = max(0, self._unsettled - calls)
         self._look(-LOOKING * eager if quickly else took - eager)
         self._earn(1.5 * eager - took)
@@ -417,6 +444,11 @@ class Ledger:
         eager = EAGER.of(self._size)
         owed = max(-self._credit(self._size) / 0.5, -self._looks / LOOKING)
         return max(self._rest, math.ceil(owed / eager - ROUNDING))
+
+    @property
+    def longest_rest_unsized(self) -> int:
+        """The same where nobody knows how much a call computes: the next one may tell."""
+        return min(self.longest_rest, self._failures)
 
     def calls_to_recording(self, asked: bool = False) -> int:
         """How many calls are to run eagerly before the first recording can be paid for."""

@@ -222,9 +222,7 @@ class Pipeline:
             return Run(Path.EAGER, reason=str(reason), changes=changes)
         except Exception as error:
             # The function's own error: let eager raise it, and try again another time.
-            line = errors.line_of(error)
-            place = "" if line is None else f", at {line}"
-            call.failed = f"recording it raised {type(error).__name__}{_message(error)}{place}"
+            call.failed = _failure(error)
             self.captured.restore()
             return EAGERLY
         finally:
@@ -374,9 +372,13 @@ class Pipeline:
     def _traced(self, structure: Structure, call: Call) -> Trace:
         """A recording of a call, unless it is refused."""
         self._counts.traces += 1
-        made = self._tracer.trace(self.captured, call)
+        started, of_numbers = time.thread_time(), is_of_numbers(call)
+        try:
+            made = self._tracer.trace(self.captured, call)
+        except BaseException:
+            self._ledger.recorded_in_vain(time.thread_time() - started, of_numbers)
+            raise
         goes_other_ways = bool(structure.variants) or branches(made) > 0
-        of_numbers = is_of_numbers(call)
         self._ledger.recorded(len(made.recording), goes_other_ways, of_numbers, self._has_sides)
         return_free_memory(len(made.recording))
         self._refuse(call, made)
@@ -638,6 +640,18 @@ def _count_recording(structure: Structure) -> None:
     structure.recordings += 1
     if structure.recordings > FEW and structure.hits < structure.recordings:
         raise Unrecordable(own_paths(next(iter(reasons_for_recordings(structure.variants)), None)))
+
+
+def _failure(error: Exception) -> str:
+    """What is told where only a recorded run raises: stand-ins went where they are not taken."""
+    line, called = errors.line_of(error), errors.called_in_library(error)
+    place = "" if line is None else f", at {line}"
+    if called is None:
+        return f"recording it raised {type(error).__name__}{_message(error)}{place}"
+    return (
+        f"it calls {called}, which fails on what stands for numbers while it is recorded{place}; "
+        "write it with operators and functions of chainrule, or pass its result as an argument"
+    )
 
 
 def _message(error: Exception) -> str:

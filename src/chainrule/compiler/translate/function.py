@@ -39,6 +39,7 @@ from chainrule.compiler.lift.program import Program
 from chainrule.compiler.runtime.results import wanted_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.runtime.verification import check_against_eager
+from chainrule.compiler.translate.catching import place_of_handler
 from chainrule.compiler.translate.checking import (
     Evaluate,
     check,
@@ -259,6 +260,12 @@ def _record(function: Callable[..., Any], call: Call) -> Recorded:
         raise Untranslatable(f"recording it raised {text}") from error
     confirm(function, captured, call, made)
     check_against_eager(function, captured, Variant.of(made), call)
+    handler = place_of_handler(captured)
+    if handler is not None and len(made.recording) > made.recording.inputs:
+        raise Untranslatable(
+            f"its code may catch an error of arithmetic, at {handler}, and arrays raise none: "
+            "write where(condition, a, b) instead of the handler"
+        )
     return Recorded(call, made, captured)
 
 

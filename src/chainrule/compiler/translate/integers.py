@@ -99,6 +99,8 @@ class IntegerCode:
         if name == "read":
             return self._read(columns[0], self.code(columns[1]))
         words = [self._operand(column) for column in columns]
+        if name == "pow" and not words[1].isdigit():  # another case than this one, where it is not
+            words[1] = f"{words[1]}.clip(0)"
         if name in _OPERATORS:
             return f"({words[0]} {_OPERATORS[name]} {words[1]})"
         if name in _COMPARISONS:
