@@ -26,6 +26,7 @@ from chainrule.trees.flattening import (
     STRIDES,
     Flat,
     Floats,
+    exactly,
     flatten,
     unflatten,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "arrays_in",
     "build_record",
     "children",
+    "exactly",
     "field_names",
     "flatten",
     "is_named_tuple",

@@ -189,7 +189,7 @@ class Flat:
                 if type(key) is not str and type(key) is not int and not self.is_key(key):
                     return self._add_opaque(x, f" with a {type(key).__name__} for a key")
             items = self._items(x.values(), floats_only)
-            made = Dict(items, tuple([(_exactly(key), key) for key in x]))
+            made = Dict(items, tuple([(exactly(key), key) for key in x]))
         elif type(x) is deque:
             made = Deque(self._items(x, floats_only), x.maxlen)
         elif type(x) is not list:
@@ -263,11 +263,11 @@ class Flat:
         return numbers(x.shape, FLOAT)
 
 
-def _exactly(key: Any) -> Any:
+def exactly(key: Any) -> Any:
     """What tells a key of a dict from others that are equal to it, as 1 is to True."""
     kind = type(key)
     if kind is tuple or kind is frozenset:
-        return kind, tuple(map(_exactly, key))
+        return kind, tuple(map(exactly, key))
     is_plain = kind in (str, int, bool, bytes) or isinstance(key, enum.Enum)
     return kind if is_plain else (kind, repr(key))  # zeros of two signs, time zones, units
 

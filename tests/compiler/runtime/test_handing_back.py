@@ -423,3 +423,50 @@ def test_values_around_leave_it_to_eager_mode():
         scores, keys, _ = fast(p, [1.0, 2.0, 3.0], [[1.0, 1.0, 1.0]], [])
         sum(scores).backward()
         assert keys[0] == [1.0, 1.0, 1.0]
+
+
+def test_an_object_and_its_attributes_as_two_arguments():
+    def scale(p, memory, attributes):
+        memory.total = p[0] * 2.0
+        return memory.total + attributes["total"]
+
+    def back(p, memory, attributes):
+        before = memory.total
+        memory.total = p[0]
+        found = attributes["total"] * p[1]
+        memory.total = before
+        return found
+
+    for f in (scale, back):
+        fast = chainrule.compile(f, lift=True, on_fallback="eager")
+        for k in range(12):
+            found = []
+            for g in (fast, f):
+                memory = Memory(1)
+                other = vars(memory) if k % 3 == 2 else {"keys": [[]], "total": 7.0}
+                found.append((g(P, memory, other), vars(memory), other))
+            assert found[0] == found[1]
+
+
+def test_items_under_integers_that_follow_each_other():
+    def both(p, state):
+        return p[0] * 2, [state[5], state[6]], state[6]
+
+    check(both, (P, {5: [1.0], 6: [2.0]}), (P, {5: [3.0], 6: [2.0]}))
+
+
+def test_a_key_that_comes_anew_is_the_one_that_eager_mode_leaves():
+    def one(p, state):
+        del state[(1,)]
+        state[(True,)] = p[0]
+
+    def zero(p, state):
+        state[1.0] = state.pop(1)
+        return p[0]
+
+    for f, key in ((one, (1,)), (zero, 1)):
+        fast = chainrule.compile(f, lift=True, on_fallback="eager")
+        for _ in range(3):
+            states = [{key: 2.0}, {key: 2.0}]
+            assert fast(P, states[0]) == f(P, states[1])
+            assert repr(states[0]) == repr(states[1])

@@ -24,7 +24,7 @@ from chainrule.compiler.capture.objects import is_plain_record
 from chainrule.compiler.capture.standins import Detached, StandIn, Unrecordable
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import Value
-from chainrule.trees import Leaf, is_named_tuple, is_record
+from chainrule.trees import Leaf, exactly, is_named_tuple, is_record
 
 CHANGES = "it changes a list, dict, array or object it was passed"
 _FLOAT64 = np.dtype(np.float64)
@@ -258,7 +258,7 @@ def _of_mapping(now: dict[Any, Any], before: dict[Any, Any], how: str, is_stored
 
 
 def _is_other(a: Any, b: Any) -> bool:
-    return a is not b and (type(a) is not type(b) or a != b)
+    return a is not b and (a != b or exactly(a) != exactly(b))
 
 
 def _of_object(x: _Held, is_stored: bool) -> _Found:

@@ -161,13 +161,15 @@ def _single(build: Build) -> Build:
 
 
 def _part(first: Passed, count: int) -> Build:
-    """Some things in a row that were passed in one list, tuple or deque, or a single one."""
+    """Some things in a row that were passed in one list, tuple, deque or dict, or a single one."""
     if count == 1 or len(first.path) < 2:
         return _single(_found(first))
     container, start = _found(Passed(first.path[:-1])), first.path[-1]
 
     def part(*given: Any) -> Any:
         items = container(*given)
+        if type(items) is dict:
+            return [items[start + k] for k in range(count)]
         if type(items) is deque:
             items = list(items)
         found = items[start : start + count]
@@ -260,11 +262,17 @@ def _is_writeable(array: Array) -> bool:
     return array.flags.writeable
 
 
+def with_attributes(containers: Sequence[Any]) -> list[Any]:
+    """Some containers, and the dicts in which those of them that are objects have attributes."""
+    return [*containers, *[vars(x) for x in containers if hasattr(x, "__dict__")]]
+
+
 def come_once(changed: Sequence[Any], arguments: Sequence[Any], keywords: dict[str, Any]) -> bool:
     """Whether some containers are each but one of all in the arguments, and arrays lie apart."""
     held = list(_containers([*arguments, *keywords.values()]))
     ids = [id(x) for x in held]
     arrays = [x for x in held if isinstance(x, np.ndarray)]
+    changed = with_attributes(changed)
     return all(
         ids.count(id(x)) == 1 and not any(x is not y and np.may_share_memory(x, y) for y in arrays)
         if isinstance(x, np.ndarray)

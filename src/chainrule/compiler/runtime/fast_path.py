@@ -23,7 +23,7 @@ from chainrule.compiler.capture.arguments import Call, Texts
 from chainrule.compiler.capture.captured import CapturedState, dict_of, identity_checks
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.lift.program import Addresses
-from chainrule.compiler.runtime.assembly import are_free
+from chainrule.compiler.runtime.assembly import are_free, with_attributes
 from chainrule.compiler.runtime.decisions import decider_of
 from chainrule.compiler.runtime.results import array_of_values, has_extras, root_of
 from chainrule.compiler.runtime.signature import BUILT, Opened, Signature, signature
@@ -256,8 +256,7 @@ def _assembling(variant: Variant, captured: CapturedState) -> Callable[..., Any]
 
     def finish(numbers: Any, arguments: Any, passed: Any) -> Any:
         def may_change(changed: list[Any]) -> bool:
-            inside = [vars(x) for x in changed if hasattr(x, "__dict__")]
-            return are_free(captured, changed) and passed.come_once([*changed, *inside])
+            return are_free(captured, changed) and passed.come_once(with_attributes(changed))
 
         return run(numbers, arguments, {}, may_change)
 
