@@ -114,6 +114,24 @@ def failing_key(p, x):
     return zs[1]
 
 
+def of_an_iterator(p, x):
+    """A heap orders equal Values in its own way; ``sorted`` would do for a list."""
+    zs = iter([p[1], p[2], p[3], p[1] * p[2], p[1] * 1.0])
+    return sum((k + 1) * z for k, z in enumerate(heapq.nsmallest(7, zs)))
+
+
+def with_a_key_that_counts(p, x):
+    seen = []
+
+    def items():
+        for a, b in zip(p, x, strict=True):
+            seen.append(a)
+            yield a * b
+
+    best = heapq.nlargest(2, items(), key=lambda z: z * len(seen))
+    return p[1] + p[0] * best[0] + 2 * p[0] * best[1]
+
+
 def hidden(p, x):
     """The order counts only where ``p[0]`` is not 0, as it is in the first calls."""
     zs = [b * x[k] for k, b in enumerate(p)]
@@ -121,7 +139,7 @@ def hidden(p, x):
 
 
 ANY = [all_of_them, none_of_them, parameters, pairs_of_parameters, chosen_pairs, while_sorting]
-ANY += [changed_while_sorting, failing_key, hidden]
+ANY += [changed_while_sorting, failing_key, hidden, of_an_iterator, with_a_key_that_counts]
 
 
 def outcome(f, arguments):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -51,14 +51,20 @@ def _in_front(original: Callable[..., Any], reverse: bool) -> Callable[..., Any]
         recorder = modes.recorder
         if recorder is None or not recorder.both or recorder.forks or type(n) is not int or n < 1:
             return original(n, iterable, key)
-        items = list(iterable)
-        keys = items if key is None else [key(x) for x in items]
+        # As the original does: keys one by one as items come, and of all items that are counted,
+        # ``sorted``, which leaves equal ones in another order than a heap.
+        is_sorted = n > 1 and isinstance(iterable, Sized) and n >= len(iterable)
+        items, keys = [], []
+        for x in list(iterable) if is_sorted else iterable:
+            items.append(x)
+            keys.append(x if key is None else key(x))
         swaps = min(n + 1, len(items)) * len(items)
         if len(items) > 1 and swaps <= _MOST_SWAPS:
             found = _sorted(keys, items, n, reverse, by_heap=True)
             if found is not None:
                 return found
-        order = original(n, range(len(items)), keys.__getitem__)
+        places = range(len(items))
+        order = original(n, places if is_sorted else iter(places), keys.__getitem__)
         return [items[k] for k in order]
 
     setattr(front, REPLACES, original)
