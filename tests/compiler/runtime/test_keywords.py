@@ -174,4 +174,31 @@ def test_only_keywords_that_come_next_have_a_place():
         assert in_places(some, (1.0,), keywords) == ((1.0,), keywords)
     assert in_places(some, (), {"x": 1.0}) == ((), {"x": 1.0})
     assert in_places(len, (1.0,), {"a": 1.0}) == ((1.0,), {"a": 1.0})
-    assert named(only_by_position)[2] == ("", "", "z")
+    assert named(only_by_position)[2] == (None, None, "z")
+
+
+def test_no_keyword_names_what_goes_by_position_only():
+    def f(x, y, /):
+        return x * y
+
+    fast = cached(f, 2.0, 3.0)
+    for call in (fast, fast.value_and_grad):
+        with pytest.raises(TypeError, match="unexpected keyword argument ''"):
+            call(2.0, **{"": 3.0})
+
+
+def test_a_method_may_have_a_parameter_named_self():
+    class Model:
+        @chainrule.compile
+        def scaled(model, x, self=2.0):
+            return model.k * x * self
+
+        def __init__(self):
+            self.k = 3.0
+
+    model = Model()
+    for _ in range(6):
+        assert model.scaled.value_and_grad(1.5, self=4.0) == (18.0, 12.0)
+        assert model.scaled(1.5, self=4.0) == 18.0
+        with pytest.raises(TypeError, match="multiple values for argument 'model'"):
+            model.scaled(1.5, model=2.0)

@@ -114,7 +114,7 @@ class Method:
     def kind(self, kind: type) -> None:
         self.instance().__class__ = kind
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+    def __call__(self, /, *arguments: Any, **keywords: Any) -> Any:
         """Call the method."""
         return self.function(self.instance(), *arguments, **keywords)
 

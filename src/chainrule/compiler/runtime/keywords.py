@@ -11,10 +11,10 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 
-def named(function: Callable[..., Any]) -> tuple[Any, CodeType, tuple[str, ...]] | None:
+def named(function: Callable[..., Any]) -> tuple[Any, CodeType, tuple[str | None, ...]] | None:
     """A function of Python's own, its code, and the names of its parameters by position.
 
-    A name with which nothing can be passed is empty.
+    None is for one that no keyword can be passed to: any text may be one, the empty text too.
     """
     first = 1 if type(function) is MethodType else 0
     plain = function.__func__ if isinstance(function, MethodType) else function
@@ -22,7 +22,7 @@ def named(function: Callable[..., Any]) -> tuple[Any, CodeType, tuple[str, ...]]
         return None
     code = plain.__code__
     names = [
-        name if k >= code.co_posonlyargcount else ""
+        name if k >= code.co_posonlyargcount else None
         for k, name in enumerate(code.co_varnames[: code.co_argcount])
     ]
     return function, code, tuple(names[first:])
@@ -34,6 +34,6 @@ def in_places(
     """The call with its keywords in their places, where they come next and leave none out."""
     found = named(function) if arguments and keywords else None
     wanted = () if found is None else found[2][len(arguments) : len(arguments) + len(keywords)]
-    if len(wanted) < len(keywords) or any(name not in keywords for name in wanted) or "" in wanted:
+    if len(wanted) < len(keywords) or any(name not in keywords for name in wanted):
         return arguments, keywords
     return (*arguments, *[keywords[name] for name in wanted]), {}
