@@ -58,7 +58,7 @@ def test_most_programs_run_without_an_error():
 
 
 def test_programs_use_what_ordinary_programs_use():
-    text = "\n".join(program(seed).source for seed in range(1000))
+    text = "\n".join(program(seed).source for seed in range(1500))
     words = "for while if elif else try except finally break continue return class def lambda is in"
     words += " enumerate zip reversed sorted range len sum max min isinstance round int float print"
     words += (

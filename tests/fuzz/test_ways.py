@@ -80,7 +80,7 @@ def test_a_compiler_that_is_wrong_in_one_way_is_found(mode, wrong, kind, monkeyp
 
 @pytest.mark.parametrize("first", [0, 1234])
 def test_each_subject_comes_often_enough(first):
-    subjects = collections.Counter(map(subject_of, range(first, first + 2000)))
+    subjects = collections.Counter(map(subject_of, range(first, first + 2500)))
     assert min(subjects[subject] for subject in SUBJECTS) >= 15
 
 

@@ -566,7 +566,7 @@ for _name in "add radd sub rsub mul rmul truediv rtruediv pow rpow lt le gt ge e
         lambda x, name=f"__{_name}__": getattr(small()[0], name)(x),
         lambda: (2.0,),
     )
-for _name in "exp log relu tanh sigmoid sqrt sin cos erf".split():
+for _name in "abs exp log relu tanh sigmoid sqrt sin cos erf".split():
     ENTRIES[f"Value.{_name}"] = (
         lambda *x, name=_name: getattr(small()[0], name)(*x),
         lambda: (),
