@@ -17,7 +17,7 @@ import re
 import sys
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -286,10 +286,6 @@ def functions(program: Program, eager: World, compiled: World) -> tuple[Any, Any
     if program.mode == "value_and_grad":
         return eager_value_and_grad(f), fast.value_and_grad
     if program.mode == "batch":
-        # Of some programs small ones run as large ones would, of the others as calls in a row.
-        in_lanes = len(program.source) % 2 == 0
-        batches.FEWEST, batches.ALIKE = (2, 0) if in_lanes else (16, 8)
-        costs.PREPARE, batches.PACKING = (0.0, 0.0) if in_lanes else (2e5, 1.2e5)
         return eager_batch(f), fast.batch_value_and_grad
     if program.mode == "train":
 
@@ -308,12 +304,24 @@ def functions(program: Program, eager: World, compiled: World) -> tuple[Any, Any
     return plain_call(f, values, again), plain_call(fast, values, again)
 
 
+@contextlib.contextmanager
+def batches_in_lanes(program: Program) -> Iterator[None]:
+    """Small batches of every other program run as large ones would, and not as calls in a row."""
+    usual = batches.FEWEST, batches.ALIKE, batches.PACKING, costs.PREPARE
+    if len(program.source) % 2 == 0:
+        batches.FEWEST, batches.ALIKE, batches.PACKING, costs.PREPARE = 2, 0, 0.0, 0.0
+    try:
+        yield
+    finally:
+        batches.FEWEST, batches.ALIKE, batches.PACKING, costs.PREPARE = usual
+
+
 def differences(program: Program, strict: bool = False, stop: bool = True) -> list[Difference]:
     """What the compiled function does otherwise; with ``stop`` only up to the first call that does.
 
     Unless ``strict``, a gradient that is a list or tuple where eager gives an array is let through.
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), batches_in_lanes(program):
         warnings.simplefilter("ignore")
         found = _found(program, strict, stop)
         numbers = {x.kind for x in found} <= {"value", "gradient"}
