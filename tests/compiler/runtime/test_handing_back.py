@@ -470,3 +470,17 @@ def test_a_key_that_comes_anew_is_the_one_that_eager_mode_leaves():
             states = [{key: 2.0}, {key: 2.0}]
             assert fast(P, states[0]) == f(P, states[1])
             assert repr(states[0]) == repr(states[1])
+
+
+def test_an_attribute_that_is_deleted_and_set_again_comes_last():
+    def again(p, memory):
+        total = memory.total
+        del memory.keys
+        memory.keys = [[total]]
+        return total * p[0]
+
+    fast = chainrule.compile(again, lift=True, on_fallback="eager")
+    for _ in range(3):
+        pair = [Memory(1), Memory(1)]
+        assert fast(P, pair[0]) == again(P, pair[1])
+        assert list(vars(pair[0])) == list(vars(pair[1])) == ["total", "keys"]

@@ -269,7 +269,7 @@ def _of_object(x: _Held, is_stored: bool) -> _Found:
         in_slot = isinstance(getattr(x.kind, name, None), types.MemberDescriptorType)
         if not in_slot or getattr(x.built, name, None) is not x.before[name]:
             raise Unrecordable(CHANGES)
-    before = {name: x.before[name] for name in now if name in x.before}
+    before = {name: item for name, item in x.before.items() if name in now}
     return _of_mapping(now, before, "attributes", is_stored)
 
 

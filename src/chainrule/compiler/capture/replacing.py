@@ -11,6 +11,7 @@ import bisect
 import builtins
 import heapq
 import math
+import operator
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.captured import REPLACES
+from chainrule.compiler.capture.changing import CHANGERS
 from chainrule.compiler.capture.choosing import SEARCHES, extreme_by_key, extreme_of_integers
 from chainrule.compiler.capture.mathematics import FUNCTIONS, MATH
 from chainrule.compiler.capture.recorder import Recorder, extreme_start
@@ -62,10 +64,12 @@ _lock = threading.Lock()
 _users = 0
 _max, _min = builtins.max, builtins.min
 _FLOATS = frozenset((float, np.float64))
-_BISECT: dict[str, Any] = {
+_BISECT: dict[str, Any] = CHANGERS[bisect] | {
     name: SEARCHES[getattr(bisect, name)] for name in ("bisect_left", "bisect_right", "bisect")
 }
-_HEAPQ: dict[str, Any] = {name: FRONTS[getattr(heapq, name)] for name in ("nlargest", "nsmallest")}
+_HEAPQ: dict[str, Any] = CHANGERS[heapq] | {
+    name: FRONTS[getattr(heapq, name)] for name in ("nlargest", "nsmallest")
+}
 #: the names of each module, what stands for some of them, and what these are
 _SUBSTITUTES = [
     (vars(module), found, {name: x.__wrapped__ for name, x in found.items()})
@@ -73,6 +77,7 @@ _SUBSTITUTES = [
         (math, MATH),
         (bisect, _BISECT),
         (heapq, _HEAPQ),
+        (operator, CHANGERS[operator]),
         (functions, FUNCTIONS),
         (np, NUMPY),
         (np.linalg, LINALG),
