@@ -9,7 +9,7 @@
 PyTypeObject *WatchedType;
 
 /* What set_hooks was given, in this order. */
-enum { ASKED, READ, CALLED, NOTED_NAMES, SILENT, SUBSTITUTES, STAND_INS, KEYED, CACHE, PARTS };
+enum { ASKED, READ, CALLED, CHANGES, NOTED_NAMES, SILENT, SUBSTITUTES, STAND_INS, KEYED, CACHE, PARTS };
 static PyObject *parts[PARTS];
 
 Watched *watched_recorder(void) {
@@ -24,12 +24,12 @@ Watched *watched_recorder(void) {
                : NULL;
 }
 
-/* set_hooks(asked, read, called, names, silent, substitutes, stand_in, keyed, cache): the hooks in Python; names
+/* set_hooks(asked, read, called, changing, names, silent, substitutes, stand_in, keyed, cache): the hooks in Python; names
  * of attributes, types, and functions that have to be looked at; the classes of stand-ins. */
 static PyObject *set_hooks(PyObject *Py_UNUSED(module), PyObject *args) {
     PyObject *given[PARTS], **g = given;
-    if (!PyArg_ParseTuple(args, "OOOO!O!O!O!O!O!:set_hooks", &g[ASKED], &g[READ], &g[CALLED], &PyFrozenSet_Type,
-                          &g[NOTED_NAMES], &PyFrozenSet_Type, &g[SILENT], &PyDict_Type, &g[SUBSTITUTES],
+    if (!PyArg_ParseTuple(args, "OOOOO!O!O!O!O!O!:set_hooks", &g[ASKED], &g[READ], &g[CALLED], &g[CHANGES],
+                          &PyFrozenSet_Type, &g[NOTED_NAMES], &PyFrozenSet_Type, &g[SILENT], &PyDict_Type, &g[SUBSTITUTES],
                           &PyType_Type, &g[STAND_INS], &PyType_Type, &g[KEYED], &PyType_Type, &g[CACHE])) {
         return NULL;
     }
@@ -155,6 +155,44 @@ static PyObject *called(PyObject *Py_UNUSED(module), PyObject *const *given, Py_
     return Py_NewRef(found ? found : function);
 }
 
+/* Whether this is a number or a text, or stands for one, which nothing changes. */
+static int is_immutable(PyObject *o) {
+    PyTypeObject *kind = Py_TYPE(o);
+    return kind == &PyFloat_Type || kind == &PyLong_Type || kind == ValueType || kind == &PyUnicode_Type ||
+           kind == &PyTuple_Type || is_a(o, STAND_INS);
+}
+
+/* a += b and its like: where a container may be changed, that is noted before. */
+static PyObject *in_place(PyObject *const *given, Py_ssize_t count, binaryfunc compute, const char *name) {
+    if (!takes(count, 2, name)) {
+        return NULL;
+    }
+    if (recorder != NULL && !is_immutable(given[0])) {
+        PyObject *same = PyObject_CallFunctionObjArgs(parts[CHANGES], given[0], NULL);
+        if (same == NULL) {
+            return NULL;
+        }
+        Py_DECREF(same);
+    }
+    return compute(given[0], given[1]);
+}
+
+static PyObject *in_place_add(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count) {
+    return in_place(given, count, PyNumber_InPlaceAdd, "iadd");
+}
+
+static PyObject *in_place_multiply(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count) {
+    return in_place(given, count, PyNumber_InPlaceMultiply, "imul");
+}
+
+static PyObject *in_place_or(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count) {
+    return in_place(given, count, PyNumber_InPlaceOr, "ior");
+}
+
+static PyObject *in_place_xor(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count) {
+    return in_place(given, count, PyNumber_InPlaceXor, "ixor");
+}
+
 /* -------------------------------------------------------------------------- the recorder ------- */
 
 #define MEMBERS(visit) visit(either); visit(watched); visit(simple); visit(known); visit(detached); visit(true_sites)
@@ -207,5 +245,9 @@ PyMethodDef hook_functions[] = {
     FAST("asked", asked),
     FAST("read", read_item),
     FAST("called", called),
+    FAST("iadd", in_place_add),
+    FAST("imul", in_place_multiply),
+    FAST("ior", in_place_or),
+    FAST("ixor", in_place_xor),
     {NULL, NULL, 0, NULL},
 };

@@ -192,6 +192,7 @@ def hooked_by(*parts: Any) -> Any:
             hooked(_native.asked, small()[0], "data"),
             hooked(_native.read, [1, 2], 0),
             hooked(_native.called, len),
+            hooked(_native.iadd, [1], [2]),
         ]
     finally:
         _native.set_hooks(*HOOK_PARTS)
@@ -374,6 +375,10 @@ ENTRIES: dict[str, Entry] = {
     "asked": (lambda *x: hooked(_native.asked, *x), lambda: (small()[0], "data")),
     "read": (lambda *x: hooked(_native.read, *x), lambda: ([1, 2.5], 1)),
     "called": (lambda *x: hooked(_native.called, *x), lambda: (len,)),
+    "iadd": (lambda *x: hooked(_native.iadd, *x), lambda: ([1], [2])),
+    "imul": (lambda *x: hooked(_native.imul, *x), lambda: ([1], 2)),
+    "ior": (lambda *x: hooked(_native.ior, *x), lambda: ({1}, {2})),
+    "ixor": (lambda *x: hooked(_native.ixor, *x), lambda: ({1}, {2})),
     "asked by a recorder": (
         lambda told, either, watched, simple, known, sites: hooked(
             *(_native.asked, [], "append"),

@@ -470,3 +470,91 @@ def test_a_key_that_comes_anew_is_the_one_that_eager_mode_leaves():
             states = [{key: 2.0}, {key: 2.0}]
             assert fast(P, states[0]) == f(P, states[1])
             assert repr(states[0]) == repr(states[1])
+
+
+def test_an_attribute_that_is_deleted_and_set_again_comes_last():
+    def again(p, memory):
+        total = memory.total
+        del memory.keys
+        memory.keys = [[total]]
+        return total * p[0]
+
+    fast = chainrule.compile(again, lift=True, on_fallback="eager")
+    for _ in range(3):
+        pair = [Memory(1), Memory(1)]
+        assert fast(P, pair[0]) == again(P, pair[1])
+        assert list(vars(pair[0])) == list(vars(pair[1])) == ["total", "keys"]
+
+
+class Wrapped(NamedTuple):
+    h: list
+    x: float
+
+    def total(self):
+        return sum(self.h) * self.x
+
+
+@dataclasses.dataclass
+class Layer:
+    h: list
+    x: float
+
+    def total(self):
+        return sum(self.h) * self.x
+
+
+@dataclasses.dataclass
+class Derived:
+    h: list
+    x: float
+
+    def __post_init__(self):
+        self.more = [self.x]
+
+
+@dataclasses.dataclass(init=False)
+class Turned:
+    h: list
+    x: float
+
+    def __init__(self, h, x):
+        self.x, self.h = x, h
+
+
+class Checked(Wrapped):
+    def __new__(cls, h, x):
+        return super().__new__(cls, h, abs(x))
+
+
+@pytest.mark.parametrize("kind", [Wrapped, Layer, Derived, Turned, Checked])
+def test_records_with_methods_hold_the_callers_own_lists(kind):
+    def wrapped(p, h):
+        return kind(h, p[0]), h
+
+    def kept(p, h):
+        made = kind([p[0] * x for x in h], p[1])
+        return made.total() if hasattr(made, "total") else 0.0, {"made": made, "again": made}
+
+    replays = kind in (Wrapped, Layer)
+    check(wrapped, (P, [1.0]), (P, [2.0]), ([0.0, 1.0, 1.0], [3.0]), replays=replays)
+    check(kept, (P, [1.0]), (P, [2.0]), ([0.0, 1.0, 1.0], [3.0]), replays=replays)
+
+
+@pytest.mark.parametrize("kind", [Wrapped, Layer, Derived])
+def test_records_beside_values_hold_the_callers_own_lists(kind):
+    scale = chainrule.Value(2.0)
+
+    def captured(p, h):
+        return p[0] * scale, kind(h, p[1])
+
+    def passed(p, h, v):
+        return p[0] * v, kind(h, p[1])
+
+    for f, others in ((captured, ()), (passed, (scale,))):
+        fast = chainrule.compile(f, on_fallback="eager")
+        for k in range(4):
+            h = [1.0 * k]
+            y, made = fast(P, h, *others)
+            assert y.data == 1.0
+            assert made.h is h
+            assert vars(made) == vars(kind(h, P[1])) if kind is not Wrapped else made == (h, P[1])

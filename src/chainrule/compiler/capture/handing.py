@@ -8,9 +8,7 @@ does; see ``runtime.assembly``.
 
 from __future__ import annotations
 
-import dataclasses
 import operator
-import types
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +18,11 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Rebuilt
 from chainrule.compiler.capture.arrays import items_of
-from chainrule.compiler.capture.objects import is_plain_record
+from chainrule.compiler.capture.objects import has_only_fields, is_slot
 from chainrule.compiler.capture.standins import Detached, StandIn, Unrecordable
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core.backend import Value
-from chainrule.trees import Leaf, exactly, is_named_tuple, is_record
+from chainrule.trees import Leaf, build_record, exactly, field_names, is_named_tuple, is_record
 
 CHANGES = "it changes a list, dict, array or object it was passed"
 _FLOAT64 = np.dtype(np.float64)
@@ -266,10 +264,9 @@ def _of_object(x: _Held, is_stored: bool) -> _Found:
         raise Unrecordable(CHANGES)
     now: dict[str, Any] = getattr(x.built, "__dict__", {})
     for name in x.before.keys() - now.keys():
-        in_slot = isinstance(getattr(x.kind, name, None), types.MemberDescriptorType)
-        if not in_slot or getattr(x.built, name, None) is not x.before[name]:
+        if not is_slot(x.kind, name) or getattr(x.built, name, None) is not x.before[name]:
             raise Unrecordable(CHANGES)
-    before = {name: x.before[name] for name in now if name in x.before}
+    before = {name: item for name, item in x.before.items() if name in now}
     return _of_mapping(now, before, "attributes", is_stored)
 
 
@@ -339,12 +336,7 @@ class _Described:
             return Queue(made, x.maxlen)
         if kind is list or kind is tuple:
             return kind(made)
-        if isinstance(x, tuple):
-            return kind._make(made)
-        record = object.__new__(kind)
-        for one, item in zip(dataclasses.fields(x), made, strict=True):
-            object.__setattr__(record, one.name, item)
-        return record
+        return kind._make(made) if isinstance(x, tuple) else build_record(kind, made)
 
 
 def _items_of(x: Any) -> list[Any] | None:
@@ -358,8 +350,8 @@ def _items_of(x: Any) -> list[Any] | None:
         if any(isinstance(key, StandIn) for key in x):
             raise Unrecordable("it returns a dict with keys that it was passed")
         return list(x.values())
-    if (is_named_tuple(x) or is_record(x)) and is_plain_record(x):
-        return (
-            list(x) if isinstance(x, tuple) else [getattr(x, f.name) for f in dataclasses.fields(x)]
-        )
+    if is_named_tuple(x) or is_record(x):
+        if not has_only_fields(x):
+            raise Unrecordable(f"it returns a {kind.__name__} that has more than its fields")
+        return list(x) if isinstance(x, tuple) else [getattr(x, n) for n in field_names(kind)]
     return None

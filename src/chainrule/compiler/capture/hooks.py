@@ -28,6 +28,13 @@ from chainrule.compiler.capture.alike import (
 from chainrule.compiler.capture.arrays import ORDERS, DataArray, compared_values
 from chainrule.compiler.capture.asking import Asking, ask_by_fields, ask_by_name, asking_getter
 from chainrule.compiler.capture.captured import REPLACES
+from chainrule.compiler.capture.changing import (
+    CHANGERS,
+    CHANGING,
+    IN_PLACE,
+    asked_to_change,
+    changing,
+)
 from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, item_at
 from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
 from chainrule.compiler.capture.forks import SIDES
@@ -61,17 +68,10 @@ from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.turns import Loop, through
 from chainrule.compiler.capture.wholes import Whole, of_truth
 from chainrule.compiler.capture.words import seen
-from chainrule.core import errors
 from chainrule.core.backend import Value, kernels, modes
 
 _CONTAINERS = (list, dict, tuple, np.ndarray)
 _ITERATORS: tuple[type, ...] = () if kernels is None else (kernels.Items,)
-_CHANGING = frozenset(
-    (
-        *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "add"),
-        *("discard", "update", "setdefault", "popitem", "appendleft", "popleft", "fill"),
-    )
-)
 _OF_ARRAYS = frozenset(("dtype", "itemsize", "nbytes", "strides", "data", "tobytes"))  # of numbers
 _TEXTS = (str, TracedText)
 _SIMPLE = (int, float, str, np.generic)  # made from nothing
@@ -112,23 +112,10 @@ def _store(value: Any, container: Any, key: Any) -> None:
         return
     if type(key) is TracedText:
         key = key.static()
-    _changing(container)
+    changing(container)
     if modes.recorder is not None and type(container) is np.ndarray and _has_data(key):
         key = settled(key)
     container[key] = value
-
-
-def _changing(x: Any, name: str = "") -> Any:
-    """What code stores into: an item, or an attribute of this name."""
-    recorder = modes.recorder
-    if recorder is not None:
-        recorder.told |= isinstance(x, (Value, np.ndarray))
-        keys = (id(x), id(getattr(x, "__dict__", None))) if name else (id(x),)
-        for key in keys if recorder.watched else ():
-            if key in recorder.watched:
-                recorder.stores_into.setdefault(key, errors.caller())
-        recorder.selector.stored_into(x)
-    return x
 
 
 def _has_data(key: Any) -> bool:
@@ -199,12 +186,12 @@ def _asked(x: Any, name: str = "") -> Any:
             recorder.asked[id(x)] = x
         return x
     if kind is list and name == "append" and not recorder.texts:
-        _changing(x)  # what most lists are asked for
+        changing(x)  # what most lists are asked for
         return x
     if name and isinstance(x, StandIn):
         _refuse_own_names(x, name)
-    if name in _CHANGING:
-        _changing(x)
+    if name in CHANGING:
+        x = asked_to_change(x, name)
     if name == "__dict__" and isinstance(x, type) and (is_library(x) or not is_python_class(x)):
         recorder.forbid(f"asking the class {x.__name__} for all its attributes")
     if name in FORMATTING and type(x) is str:
@@ -416,6 +403,7 @@ def _timedelta(*arguments: Any, **keywords: Any) -> datetime.timedelta:
     return datetime.timedelta(*map(plain, arguments), **named)
 
 
+_CHANGERS: list[Any] = [x for found in CHANGERS.values() for x in found.values()]
 _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     int: _int,
     float: _float,
@@ -438,6 +426,7 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     DEFAULT_RNG: make_generator,
     **SEARCHES,
     **FRONTS,
+    **{x.__wrapped__: x for x in _CHANGERS},
     **{function: _giving(function) for function in VALUES_OF_NUMBERS},
     **{substitute.__wrapped__: substitute for substitute in (*NUMPY.values(), *LINALG.values())},
 }
@@ -487,10 +476,10 @@ _MODULES = {
 
 SIDES.called, SIDES.asked = _called, _asked
 SIDES.loop, SIDES.through = Loop, through
-#: what hooks in C know; where there is something to note, they call the first three
+#: what hooks in C know; where there is something to note, they call the first four
 HOOK_PARTS: tuple[Any, ...] = (
-    *(_asked, _read, _called),
-    _CHANGING
+    *(_asked, _read, _called, changing),
+    CHANGING
     | _OF_ARRAYS
     | FORMATTING
     | {"fromkeys", "index", "get", "count", "__getattribute__", "__dict__"},
@@ -506,15 +495,16 @@ if kernels is not None:
     _ask, _item, _call = kernels.asked, kernels.read, kernels.called
 REWRITER = Rewriter(
     Hooks(
-        *(_item, _store, _changing, _same, _contains, _lacks, _call, _ask, _making),
+        *(_item, _store, changing, _same, _contains, _lacks, _call, _ask, _making),
         *(loaded, stored, loaded_from, stored_in),
         *(make_dict, make_set, put_pair, put_item),
         _spread,
         _COMPARE,
+        IN_PLACE,
         SIDES,
     ),
     WATCHED
     | MAKERS
     | {*NUMPY, *LINALG}
-    | {function.__name__ for function in (*SEARCHES, *FRONTS, *VALUES_OF_NUMBERS)},
+    | {function.__name__ for function in (*SEARCHES, *FRONTS, *_CHANGERS, *VALUES_OF_NUMBERS)},
 )

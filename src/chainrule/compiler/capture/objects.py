@@ -111,6 +111,24 @@ def is_record_with_methods(x: Any) -> bool:
     return vars(x).keys() == set(names) and not any(_is_computed(kind, name) for name in names)
 
 
+def has_only_fields(x: Any) -> bool:
+    """Whether a named tuple or dataclass, which may have methods, is what it has in its fields."""
+    kind, attributes = type(x), getattr(x, "__dict__", {})
+    if isinstance(x, tuple):  # a class derived from one may make them in its own way
+        return not attributes and {tuple, typing.Generic}.issuperset(kind.__bases__)
+    in_slots = [n for n in field_names(kind) if is_slot(kind, n)]
+    if [*attributes] != [n for n in field_names(kind) if n not in in_slots]:
+        return False
+    if any(_is_computed(kind, n) for n in attributes):
+        return False
+    return is_plain_record(x) or is_ordinary(kind)
+
+
+def is_slot(kind: Any, name: str) -> bool:
+    """Whether instances of a class keep an attribute in a slot."""
+    return isinstance(getattr(kind, name, None), types.MemberDescriptorType)
+
+
 def _is_computed(kind: type, name: str) -> bool:
     """Whether a class answers for an attribute of its instances, as by a property."""
     found = next((vars(cls)[name] for cls in kind.__mro__ if name in vars(cls)), None)

@@ -11,6 +11,7 @@ import bisect
 import builtins
 import heapq
 import math
+import operator
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.captured import REPLACES
+from chainrule.compiler.capture.changing import CHANGERS
 from chainrule.compiler.capture.choosing import SEARCHES, extreme_by_key, extreme_of_integers
 from chainrule.compiler.capture.mathematics import FUNCTIONS, MATH
 from chainrule.compiler.capture.recorder import Recorder, extreme_start
@@ -61,10 +63,12 @@ _watched = threading.local()
 _lock = threading.Lock()
 _users = 0
 _FLOATS = frozenset((float, np.float64))
-_BISECT: dict[str, Any] = {
+_BISECT: dict[str, Any] = CHANGERS[bisect] | {
     name: SEARCHES[getattr(bisect, name)] for name in ("bisect_left", "bisect_right", "bisect")
 }
-_HEAPQ: dict[str, Any] = {name: FRONTS[getattr(heapq, name)] for name in ("nlargest", "nsmallest")}
+_HEAPQ: dict[str, Any] = CHANGERS[heapq] | {
+    name: FRONTS[getattr(heapq, name)] for name in ("nlargest", "nsmallest")
+}
 
 
 def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
@@ -122,6 +126,7 @@ _SUBSTITUTES = [
         (math, MATH),
         (bisect, _BISECT),
         (heapq, _HEAPQ),
+        (operator, CHANGERS[operator]),
         (functions, FUNCTIONS),
         (np, NUMPY),
         (np.linalg, LINALG),

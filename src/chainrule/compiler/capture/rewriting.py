@@ -2,7 +2,8 @@
 
 In: the Python functions that a recording may run. Out: the same functions with rewritten code, for
 as long as the recording takes: ``xs[i]`` calls ``Hooks.read(xs, i)``, ``xs[i] = x`` calls
-``Hooks.store(x, xs, i)``, ``x.name = y`` calls ``Hooks.changing(x, name)``, ``a is b`` calls
+``Hooks.store(x, xs, i)``, ``xs += x`` calls one of ``Hooks.in_place``, ``x.name = y`` calls
+``Hooks.changing(x, name)``, ``a is b`` calls
 ``Hooks.same(a, b)``, ``a in b`` calls ``Hooks.contains(a, b)``, ``x.name`` calls
 ``Hooks.asked(x, name)``, ``f(*x)``, ``[*x]`` and ``a, *b = x`` call ``Hooks.spread(x)``,
 ``module.Random(seed)`` looks up its name in ``Hooks.making(module)``, and a call of one of the
@@ -128,6 +129,7 @@ class Hooks:
     put: Callable[[Any, Any], None]  # item, set: adds it
     spread: Callable[[Any], Any]  # what is spread as ``*x`` -> the same, or a tuple
     compare: Mapping[str, Callable[[Any, Any], Any]]  # by name, as "LT": a, b -> a < b
+    in_place: Mapping[str, Callable[[Any, Any], Any]]  # by name, as "INPLACE_ADD": a, b -> a += b
     sides: Any  # what code converted by ``sides`` calls
 
 
@@ -263,6 +265,11 @@ class Rewriter:
 
         if step.name == "BINARY_SUBSCR" or _is_new_subscript(step):
             return of_two(self._hooks.read)
+        if step.name == "STORE_SLICE":
+            made = [instruction("BUILD_SLICE", 2), instruction("STORE_SUBSCR")]
+            return [x for one in made for x in self._replaced(one, makes, compares)]
+        if step.name == "BINARY_OP" and getattr(step.arg, "name", "") in self._hooks.in_place:
+            return of_two(self._hooks.in_place[step.arg.name])  # type: ignore[union-attr]
         if step.name == "STORE_SUBSCR":  # a b c -> hook a b c: called like a method of a
             below = [instruction("SWAP", n) for n in (4, 3, 2)]
             hook = [instruction("LOAD_CONST", self._hooks.store), *below]

@@ -62,7 +62,7 @@ from chainrule.compiler.capture.walking import survey
 from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.errors import GraphNeeded, caller_at
 from chainrule.derivatives.transforms import differentiating
-from chainrule.trees import map_leaves
+from chainrule.trees import is_named_tuple, is_record, map_leaves
 
 MANY = 1 << 14  # objects made at once: the collector would look at all of them again and again
 
@@ -509,6 +509,8 @@ def _check_returned(
             if id(x) in outside or id(x) in seen:
                 raise Unrecordable("it returns a list or dict that is held elsewhere too")
             seen.add(id(x))
+        if is_named_tuple(x) or is_record(x):
+            raise Unrecordable(f"it returns a {type(x).__name__}")
         if id(x) in tuples:
             raise Unrecordable("it returns a tuple that it was passed")
         if type(x) is dict and any(isinstance(key, StandIn) for key in x):

@@ -1,0 +1,109 @@
+"""What recorded code changes: told to the recorder before it happens.
+
+In: what code stores into, or asks for a method that changes it, and calls of C code that do so.
+Out: the same, once the recorder knows of it. A list that is changed and put back looks as before,
+but who else reads it meanwhile may have the same one.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import heapq
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.capture.captured import REPLACES
+from chainrule.core import errors
+from chainrule.core.backend import Value, kernels, modes
+
+#: methods that change what they are asked of. Of what only takes away, as ``del xs[0]``, nobody is
+#: told: nothing is put back without one of these, or a store
+CHANGING = frozenset(
+    (
+        *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "add"),
+        *("discard", "update", "setdefault", "popitem", "appendleft", "popleft", "fill"),
+        *("extendleft", "rotate", "__setitem__", "__iadd__", "__imul__", "__ior__", "__ixor__"),
+    )
+)
+_METHODS_IN_C = (types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+def changing(x: Any, name: str = "") -> Any:
+    """What code stores into: an item, or an attribute of this name."""
+    recorder = modes.recorder
+    if recorder is not None:
+        recorder.told |= isinstance(x, (Value, np.ndarray))
+        keys = (id(x), id(getattr(x, "__dict__", None))) if name else (id(x),)
+        for key in keys if recorder.watched else ():
+            if key in recorder.watched:
+                recorder.stores_into.setdefault(key, errors.caller())
+        recorder.selector.stored_into(x)
+    return x
+
+
+def asked_to_change(x: Any, name: str) -> Any:
+    """Where to look up one of the methods: of a class, what it is called with is changed."""
+    if isinstance(x, type) and isinstance(getattr(x, name, None), _METHODS_IN_C):
+        return _Methods(x)
+    changing(getattr(x, "__self__", x) if type(x) is super else x)
+    return x
+
+
+class _Methods:
+    """A class of which a method is asked, as ``list.append``."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+
+    def __getattr__(self, name: str) -> Any:
+        return _noting(getattr(self._kind, name))
+
+
+def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function in C that changes its first argument."""
+
+    @functools.wraps(function)
+    def change(*arguments: Any, **keywords: Any) -> Any:
+        changing(arguments[0] if arguments else keywords.get("a"))
+        return function(*arguments, **keywords)
+
+    setattr(change, REPLACES, function)
+    return change
+
+
+_OF_MODULES = {
+    heapq: "heappush heappop heapify heapreplace heappushpop",
+    bisect: "insort insort_left insort_right",
+    operator: "setitem iadd imul ior ixor iconcat",
+}
+#: by module, what stands for its functions that change their first argument
+CHANGERS: dict[types.ModuleType, dict[str, Any]] = {
+    module: {name: _noting(getattr(module, name)) for name in names.split()}
+    for module, names in _OF_MODULES.items()
+}
+
+
+def _in_place(name: str) -> Callable[[Any, Any], Any]:
+    """What stands for ``a += b`` and its like."""
+    original: Callable[[Any, Any], Any] = getattr(operator, name)
+
+    def compute(a: Any, b: Any) -> Any:
+        if isinstance(a, (list, dict, set, np.ndarray)):
+            changing(a)
+        return original(a, b)
+
+    return compute if kernels is None else getattr(kernels, name)
+
+
+#: by the names of their instructions
+IN_PLACE = {
+    "INPLACE_ADD": _in_place("iadd"),
+    "INPLACE_MULTIPLY": _in_place("imul"),
+    "INPLACE_OR": _in_place("ior"),
+    "INPLACE_XOR": _in_place("ixor"),
+}

@@ -1,0 +1,153 @@
+"""What is changed and put back within a call: whoever else reads it may have the same one."""
+
+import bisect
+import heapq
+import operator
+
+import numpy as np
+import pytest
+
+import chainrule
+from chainrule.compiler.capture.changing import IN_PLACE
+
+P = [0.5, -1.5, 2.0]
+KEPT = [1.0, 2.0]
+NAMED = {"a": 1.0, "b": 2.0}
+TRUTHS = np.array([True, False])
+
+
+def extended(p, xs):
+    xs += [p[0]]
+    found = KEPT[-1]
+    del xs[-1]
+    return found * p[1]
+
+
+def repeated(p, xs):
+    xs *= 2
+    found = len(KEPT)
+    del xs[2:]
+    return found * p[1]
+
+
+def sliced(p, xs):
+    before = xs[:]
+    del xs[:]
+    found = len(KEPT)
+    xs[:] = before
+    return found * p[1]
+
+
+def by_the_class(p, xs):
+    list.append(xs, p[0])
+    found = KEPT[-1]
+    del xs[-1]
+    return found * p[1]
+
+
+def by_its_name(p, xs):
+    xs.__iadd__([p[0]])
+    found = KEPT[-1]
+    xs.__delitem__(-1)
+    return found * p[1]
+
+
+def on_a_heap(p, xs):
+    heapq.heappush(xs, p[1])
+    found = KEPT[0]
+    heapq.heappop(xs)
+    return found * p[1]
+
+
+def in_order(p, xs):
+    bisect.insort(xs, p[1])
+    found = KEPT[0]
+    del xs[0]
+    return found * p[1]
+
+
+def by_a_function(p, xs):
+    before = xs[0]
+    operator.setitem(xs, 0, p[1])
+    found = KEPT[0]
+    operator.setitem(xs, 0, before)
+    return found * p[1]
+
+
+def joined(p, xs):
+    xs |= {"c": p[0]}
+    found = len(NAMED)
+    del xs["c"]
+    return found * p[1]
+
+
+def updated(p, xs):
+    dict.update(xs, c=p[0])
+    found = len(NAMED)
+    del xs["c"]
+    return found * p[1]
+
+
+def flipped(p, xs):
+    xs ^= True
+    found = 2.0 if TRUTHS[0] else 3.0
+    xs ^= True
+    return found * p[1]
+
+
+OF_LISTS = extended, repeated, sliced, by_the_class, by_its_name, on_a_heap, in_order, by_a_function
+
+
+@pytest.mark.parametrize(
+    ("f", "kept", "others"),
+    [
+        *[(f, KEPT, lambda: [5.0, 6.0]) for f in OF_LISTS],
+        *[(f, NAMED, lambda: {"a": 5.0, "b": 6.0}) for f in (joined, updated)],
+        (flipped, TRUTHS, lambda: np.array([True, False])),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_what_the_function_reads_by_itself_may_be_what_it_changes(f, kept, others):
+    fast = chainrule.compile(f, lift=True, on_fallback="eager")
+    for k in range(9):
+        given = kept if k % 3 == 2 else others()
+        before = repr(given)
+        assert fast(P, given) == f(P, given)
+        assert repr(given) == before
+    fast.value_and_grad(P, others())
+    assert fast.value_and_grad(P, kept)[0] == f(P, kept)
+
+
+def test_lists_of_its_own_are_changed_in_recordings():
+    def nearest(p, xs):
+        heap, total = [], 0.0
+        for k, x in enumerate(xs):
+            heapq.heappush(heap, (k, x * p[0]))
+        while heap:
+            total += heapq.heappop(heap)[1]
+        found = [total]
+        found += [total * 2.0]
+        list.append(found, p[1])
+        operator.iadd(found, [1.0])
+        return sum(found)
+
+    fast = chainrule.compile(nearest, lift=True)
+    for xs in ([1.0, 2.0], [3.0, -1.0]):
+        assert fast(P, xs) == pytest.approx(nearest(P, xs))
+    assert " 0 eager" in fast.report()
+
+
+def test_other_threads_compute_in_place_meanwhile():
+    names = {"ADD": "iadd", "MULTIPLY": "imul", "OR": "ior", "XOR": "ixor"}
+    assert IN_PLACE.keys() == {f"INPLACE_{name}" for name in names}
+    for name, hook in IN_PLACE.items():
+        f = getattr(operator, names[name.removeprefix("INPLACE_")])
+        for a, b in ((1, 2), (1.5, 2), ([1], [2]), ([1], 2), ({1}, {2}), ("a", "b"), (None, 1)):
+            found = []
+            for g in (hook, f):
+                a_copy = a.copy() if hasattr(a, "copy") else a
+                try:
+                    found.append((g(a_copy, b), a_copy))
+                except TypeError as error:
+                    found.append(str(error))
+            assert found[0] == found[1]
