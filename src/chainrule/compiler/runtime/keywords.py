@@ -33,7 +33,8 @@ def in_places(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The call with its keywords in their places, where they come next and leave none out."""
     found = named(function) if arguments and keywords else None
-    wanted = () if found is None else found[2][len(arguments) : len(arguments) + len(keywords)]
+    places = () if found is None else found[2][len(arguments) : len(arguments) + len(keywords)]
+    wanted = [name for name in places if name is not None]
     if len(wanted) < len(keywords) or any(name not in keywords for name in wanted):
         return arguments, keywords
     return (*arguments, *[keywords[name] for name in wanted]), {}

@@ -224,13 +224,13 @@ def _mixed_for(machine: MachineCode, fits: list[Fit]) -> Mixed | None:
     known: Mixed | None = machine.mixed
     if known is not None and known.serves(fits):
         return known
-    wanted = {*fits, *(() if known is None else known.fits)}
-    if wanted <= machine.unmixed:
+    wanted = list(dict.fromkeys([*fits, *(() if known is None else known.fits)]))
+    if machine.unmixed.issuperset(wanted):
         return None
     try:
         machine.mixed = Mixed(machine, wanted)
     except NotLiftable:
-        machine.unmixed = wanted
+        machine.unmixed = set(wanted)
         return None
     return _mixed_for(machine, fits)
 

@@ -7,7 +7,7 @@ far as the longest of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +22,7 @@ from chainrule.trees import Floats
 class Mixed:
     """A program whose lanes may be of any of these lengths; NotLiftable where that cannot be."""
 
-    def __init__(self, machine: MachineCode, fits: Collection[Fit]) -> None:
+    def __init__(self, machine: MachineCode, fits: Sequence[Fit]) -> None:
         self.machine, self._padded = machine, Padded(machine.program, fits)
         self.program, self.size, self.to = (
             self._padded.program,
@@ -37,13 +37,13 @@ class Mixed:
 
     def serves(self, fits: Sequence[Fit]) -> bool:
         """Whether these lengths, too, can be in its lanes, from now on."""
-        new = set(fits) - set(self.fits)
+        new = [fit for fit in dict.fromkeys(fits) if fit not in self.fits]
         if not all(map(self._padded.covers, new)):
             return False
         try:
             if new:
                 self._padded.check_branches(new)
-                self.fits = _in_order({*self.fits, *new})
+                self.fits = _in_order([*self.fits, *new])
                 for lanes in self._kernels:
                     for fit in new:
                         self.trips(fit, lanes)
@@ -86,9 +86,12 @@ class Mixed:
         return self._trips[fit, lanes]
 
 
-def _in_order(fits: Collection[Fit]) -> tuple[Fit, ...]:
-    """Shortest first; NotLiftable where of two fits neither does all that the other does."""
-    keys = sorted(next(iter(fits)).points)
+def _in_order(fits: Sequence[Fit]) -> tuple[Fit, ...]:
+    """Shortest first, and those as long as each other in the order in which they came.
+
+    NotLiftable where of two fits neither does all that the other does.
+    """
+    keys = sorted(fits[0].points)
     table = {fit: np.array([fit.points[key][0] for key in keys]) for fit in fits}
     made = sorted(fits, key=lambda fit: int(table[fit].sum()))
     if any((table[a] > table[b]).any() for a, b in pairwise(made)):
