@@ -124,10 +124,14 @@ def test_ties_and_what_is_not_finite_go_as_in_eager_mode():
         assert gradient.tolist() == wanted[1].tolist()
 
 
-def test_numpys_warning_of_what_is_not_a_number_is_given():
-    fast, chance = chainrule.compile(by_numpy), np.random.default_rng(0)
+@pytest.mark.parametrize("one_way", [False, True])
+def test_numpys_warning_of_what_is_not_a_number_is_given(one_way):
+    fast = chainrule.compile(by_numpy)
     for _ in range(6):
-        fast.value_and_grad(chance.normal(size=N), chance.normal(size=N))
+        q, y = RNG.normal(size=N), RNG.normal(size=N)
+        if one_way:
+            q, y = np.ones(N), np.array([1.0, -1.0, -1.0, 2.0, 3.0])
+        fast.value_and_grad(q, y)
     p, x = np.ones(N), np.array([1.0, np.nan, -1.0, 2.0, 3.0])
     with pytest.warns(RuntimeWarning, match="invalid value"):
         chainrule.value_and_grad(by_numpy)(p, x)

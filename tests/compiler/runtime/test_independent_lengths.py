@@ -10,7 +10,7 @@ import pytest
 from compile_view import View
 
 import chainrule
-from chainrule import exp, log, softmax, tanh
+from chainrule import exp, log, relu, softmax, tanh
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.runtime.families import MOST_COMBINED, Lengths, SharedCode
 from chainrule.compiler.runtime.ledger import (
@@ -94,6 +94,15 @@ def one_combination(p, xs, ys):
     return total + p[2] * xs[-1] ** 3 if (len(xs), len(ys)) == (5, 8) else total
 
 
+def exchanged(p, xs, ys):
+    """What is done with each number of the one list and of the other changes places."""
+    first, second = [p[0] * x for x in xs], [p[1] * y for y in ys]
+    if len(xs) % 2:
+        first, second = second, first
+    between = relu(max(first) - max(second))
+    return max(sum(first), -sum(second)) + 2 * max(max(first), -min(second)) + between
+
+
 def by_name(p, sites):
     return sum(log(1 + exp(-y * p[0] - p[1])) for rows in sites.values() for y in rows) + p[2]
 
@@ -107,6 +116,7 @@ FUNCTIONS = [
     two_tables,
     swapped,
     one_combination,
+    exchanged,
 ]
 
 
@@ -126,6 +136,15 @@ def test_every_combination_of_lengths_gives_eagers_numbers(f):
         assert_equal(fast.value_and_grad(*call), chainrule.value_and_grad(f)(*call))
         again = P, numbers(n, chance), numbers(m, chance)
         assert_equal(fast.value_and_grad(*again), chainrule.value_and_grad(f)(*again))
+
+
+def test_a_call_that_does_more_of_something_than_a_longer_one_is_replayed_too():
+    chance, fast = random.Random(1), chainrule.compile(exchanged, lift=True)
+    for n, m in [(4, 12), (12, 3), (2, 11), (2, 5), (2, 9), (3, 2), (1, 1), (2, 2), (4, 4), (3, 3)]:
+        for _ in range(2):
+            call = P, numbers(n, chance), numbers(m, chance)
+            assert_equal(fast.value_and_grad(*call), chainrule.value_and_grad(exchanged)(*call))
+    assert "recording it raised" not in fast.report()
 
 
 @pytest.mark.parametrize("f", [likelihoods, pairs, crossing])

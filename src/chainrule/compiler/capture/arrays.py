@@ -423,18 +423,19 @@ def compared_values(name: str, a: Any, b: Any) -> DataArray | None:
 
     None of them is decided, where both sides of branches are computed; None for anything else.
     """
-    if not _merges() or not (isinstance(a, np.ndarray) or isinstance(b, np.ndarray)):
+    recorder = modes.recorder
+    if recorder is None or not (isinstance(a, np.ndarray) or isinstance(b, np.ndarray)):
         return None
     given = [x for x in (a, b) if type(x) is np.ndarray or type(x) is DataArray]
     if not any(type(x) is np.ndarray and x.dtype == object for x in given):
         return None
-    if not all(_memory(x).flags.c_contiguous for x in given):
+    recorder.uses_math = True  # numpy warns of what is not a number among objects
+    if not _merges() or not all(_memory(x).flags.c_contiguous for x in given):
         return None  # so is the result
     kinds = {type(x) for array in given for x in items_of(array)}
     kinds |= {type(x) for x in (a, b) if not any(x is y for y in given)}
-    if not kinds <= _COMPARABLE or modes.recorder is None:
+    if not kinds <= _COMPARABLE:
         return None
-    modes.recorder.uses_math = True  # numpy warns of what is not a number among objects
     return _compared(ORDERS[name], (a, b), any_kind=True)
 
 

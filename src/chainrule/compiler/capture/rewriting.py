@@ -159,7 +159,7 @@ class Rewriter:
             for f in functions:
                 if id(f) not in self._users:
                     made = self._with_both_sides(f.__code__) if both else None
-                    f.__code__ = made or self.rewritten(f.__code__, both) or f.__code__
+                    f.__code__ = made or self.rewritten(f.__code__, compares=True) or f.__code__
                 self._users[id(f)] = self._users.get(id(f), 0) + 1
         try:
             yield

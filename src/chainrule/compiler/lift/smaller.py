@@ -43,8 +43,11 @@ class Smaller(Prefix):
         self.to[: program.inputs] = inputs
         self.to[program.shared + np.arange(len(program.private))] = inputs[program.private]
         for short, long in self._pairs:
-            if short is not None:
-                self.to[short.start : short.start + short.count] = long.out[: short.count]
+            if short is None:
+                continue
+            if short.count > long.count:
+                raise NotLiftable("a longer length does less of something")
+            self.to[short.start : short.start + short.count] = long.out[: short.count]
         self._place_constants()
         self._check()
         if (self.to[program.address[call.returned]] < 0).any():
@@ -80,8 +83,8 @@ class Smaller(Prefix):
         for k, (short, long) in enumerate(self._pairs):
             if short is None:
                 continue
-            if short.count > long.count or short.reordered:
-                raise NotLiftable("a longer length does less of something")
+            if short.reordered:
+                raise NotLiftable("another length does it in another order")
             if long.is_exact and not short.is_exact:
                 raise NotLiftable("another length compares other numbers")
             if any((made[column] >= k).any() for column in short.reads if short.kind != GATHER):
