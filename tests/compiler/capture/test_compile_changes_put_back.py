@@ -236,3 +236,19 @@ def test_who_catches_that_an_array_may_not_be_written_into():
         a = np.array([1, 2], np.int16)
         a.flags.writeable = k % 2 == 0
         assert fast(P, a) == careful(P, a)
+
+
+def test_a_list_that_grows_on_one_side_of_a_branch():
+    def back(p, xs):
+        found = 0.0
+        if p[0] > p[1]:
+            xs += [p[0]]
+            found = KEPT[-1]
+            del xs[-1]
+        return found * p[1]
+
+    fast = chainrule.compile(back, lift=True, on_fallback="eager")
+    for k in range(60):
+        xs = KEPT if k % 3 == 2 else [5.0, 6.0]
+        p = [0.5, -1.0 if k % 4 else 1.0]
+        assert fast(p, xs) == back(p, xs)

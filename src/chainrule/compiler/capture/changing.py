@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.captured import REPLACES
+from chainrule.compiler.capture.standins import StandIn
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels, modes
 
@@ -31,6 +32,7 @@ CHANGING = frozenset(
         *("__setattr__", "at"),
     )
 )
+_NUMBERS = (float, int, str, tuple, Value, StandIn)
 _METHODS_IN_C = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
@@ -40,8 +42,8 @@ def changing(x: Any, name: str = "") -> Any:
     if recorder is not None:
         recorder.told |= isinstance(x, (Value, np.ndarray))
         keys = [id(x), id(getattr(x, "__dict__", None))] if name else [id(x)]
-        base = getattr(x, "base", None) if isinstance(x, np.ndarray) else None
-        while isinstance(base, np.ndarray):
+        base = x.base if type(x) is np.ndarray else None
+        while type(base) is np.ndarray:
             keys.append(id(base))
             base = base.base
         for key in keys if recorder.watched else ():
@@ -77,7 +79,9 @@ def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def change(*arguments: Any, **keywords: Any) -> Any:
-        changing(arguments[0] if arguments else keywords.get("a"), function.__name__)
+        x = arguments[0] if arguments else keywords.get("a")
+        if function is setattr or not isinstance(x, _NUMBERS):  # no operator changes a number
+            changing(x, function.__name__)
         return function(*arguments, **keywords)
 
     setattr(change, REPLACES, function)
