@@ -194,17 +194,21 @@ class Flat:
             made = Deque(self._items(x, floats_only), x.maxlen)
         elif type(x) is not list:
             made = self._add_attributes(x, floats_only, is_record)
-        elif x and not floats_only and set(map(type, x)) == {int}:
-            self.ints.extend(x)
-            made = List((INT,) * len(x))
-        elif x and set(map(type, x)) == {float}:
-            self.floats.extend(x)
-            self.sizes.extend([1] * len(x))
-            made = List((FLOAT,) * len(x))
         else:
-            made = List(self._items(x, floats_only))
+            made = self._add_list(x.copy(), floats_only)  # another thread may change it meanwhile
         self._count_container(x, floats_only)
         return made
+
+    def _add_list(self, x: list[Any], floats_only: bool) -> Node:
+        kinds = set(map(type, x))
+        if kinds == {int} and not floats_only:
+            self.ints.extend(x)
+            return List((INT,) * len(x))
+        if kinds == {float}:
+            self.floats.extend(x)
+            self.sizes.extend([1] * len(x))
+            return List((FLOAT,) * len(x))
+        return List(self._items(x, floats_only))
 
     def _add_attributes(self, x: Any, floats_only: bool, is_record: bool) -> Node:
         kind = type(x)

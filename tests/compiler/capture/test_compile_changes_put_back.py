@@ -151,3 +151,104 @@ def test_other_threads_compute_in_place_meanwhile():
                 except TypeError as error:
                     found.append(str(error))
             assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("write", [lambda a: np.negative(a, a), lambda a: np.add.at(a, [0], 1)])
+@pytest.mark.parametrize("kind", [np.int16, np.int64, np.float64, np.uint8])
+def test_an_array_that_numpy_writes_into_may_lie_in_the_memory_of_another(kind, write):
+    def back(p, a, b):
+        before = a.copy()
+        write(a)
+        found = b[0] * p[0]
+        np.multiply(before, 1, out=a)
+        return found
+
+    fast = chainrule.compile(back, lift=True, on_fallback="eager")
+    for k in range(8):
+        a = np.array([1, 2, 3]).astype(kind)
+        b = a[:2] if k % 2 else a[:2].copy()
+        assert fast(P, a, b) == back(P, a, b)
+
+
+class Point:
+    def __init__(self, x):
+        self.x = x
+
+
+def by_setattr(point, x):
+    point.x = x
+
+
+def by_object(point, x):
+    object.__setattr__(point, "x", x)
+
+
+def by_its_dict(point, x):
+    point.__dict__["x"] = x
+
+
+def by_its_dict_in_place(point, x):
+    point.__dict__ |= {"x": x}
+
+
+@pytest.mark.parametrize("put", [by_setattr, by_object, by_its_dict, by_its_dict_in_place])
+def test_an_objects_attributes_may_be_passed_beside_it(put):
+    def back(p, point, attributes):
+        before = point.x
+        put(point, p[0])
+        found = attributes["x"] * p[1]
+        put(point, before)
+        return found
+
+    fast = chainrule.compile(back, lift=True, on_fallback="eager")
+    for k in range(9):
+        point = Point(4.0)
+        attributes = vars(point) if k % 3 == 2 else {"x": 5.0}
+        assert fast(P, point, attributes) == back(P, point, attributes)
+        assert point.x == 4.0
+
+
+def test_views_that_a_ufunc_writes_into():
+    def back(p, a, b):
+        part = a[:2]
+        np.add.at(part, [0], 1)
+        found = b[0] * p[0]
+        np.subtract.at(part, [0], 1)
+        return found
+
+    fast = chainrule.compile(back, lift=True, on_fallback="eager")
+    for k in range(6):
+        a = np.array([1, 2, 3], np.int16)
+        b = a[:2] if k % 2 else a[:2].copy()
+        assert fast(P, a, b) == back(P, a, b)
+
+
+def test_who_catches_that_an_array_may_not_be_written_into():
+    def careful(p, a):
+        try:
+            a[0] = 5
+        except ValueError:
+            return p[0]
+        return p[0] * 2.0
+
+    fast = chainrule.compile(careful, lift=True, on_fallback="eager")
+    for k in range(6):
+        a = np.array([1, 2], np.int16)
+        a.flags.writeable = k % 2 == 0
+        assert fast(P, a) == careful(P, a)
+
+
+def test_a_list_that_grows_on_one_side_of_a_branch():
+    def back(p, xs):
+        found = 0.0
+        if p[0] > p[1]:
+            xs += [p[0]]
+            found = KEPT[-1]
+            del xs[-1]
+        return found * p[1]
+
+    fast = chainrule.compile(back, lift=True, on_fallback="eager")
+    for k in range(60):
+        xs = KEPT if k % 3 == 2 else [5.0, 6.0]
+        p = [0.5, -1.0 if k % 4 else 1.0]
+        assert fast(p, xs) == back(p, xs)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.captured import REPLACES
+from chainrule.compiler.capture.standins import StandIn
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels, modes
 
@@ -28,8 +29,10 @@ CHANGING = frozenset(
         *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "add"),
         *("discard", "update", "setdefault", "popitem", "appendleft", "popleft", "fill"),
         *("extendleft", "rotate", "__setitem__", "__iadd__", "__imul__", "__ior__", "__ixor__"),
+        *("__setattr__", "at"),
     )
 )
+_NUMBERS = (float, int, str, tuple, Value, StandIn)
 _METHODS_IN_C = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
@@ -38,7 +41,11 @@ def changing(x: Any, name: str = "") -> Any:
     recorder = modes.recorder
     if recorder is not None:
         recorder.told |= isinstance(x, (Value, np.ndarray))
-        keys = (id(x), id(getattr(x, "__dict__", None))) if name else (id(x),)
+        keys = [id(x), id(getattr(x, "__dict__", None))] if name else [id(x)]
+        base = x.base if type(x) is np.ndarray else None
+        while type(base) is np.ndarray:
+            keys.append(id(base))
+            base = base.base
         for key in keys if recorder.watched else ():
             if key in recorder.watched:
                 recorder.stores_into.setdefault(key, errors.caller())
@@ -48,20 +55,23 @@ def changing(x: Any, name: str = "") -> Any:
 
 def asked_to_change(x: Any, name: str) -> Any:
     """Where to look up one of the methods: of a class, what it is called with is changed."""
-    if isinstance(x, type) and isinstance(getattr(x, name, None), _METHODS_IN_C):
+    in_c = isinstance(x, type) and isinstance(getattr(x, name, None), _METHODS_IN_C)
+    if in_c or isinstance(x, np.ufunc):
         return _Methods(x)
-    changing(getattr(x, "__self__", x) if type(x) is super else x)
+    changing(getattr(x, "__self__", x) if type(x) is super else x, name)
     return x
 
 
 class _Methods:
-    """A class of which a method is asked, as ``list.append``."""
+    """A class, or a ufunc, of which a method is asked, as ``list.append`` and ``np.add.at``."""
 
-    def __init__(self, kind: type) -> None:
-        self._kind = kind
+    __slots__ = ("of",)
 
-    def __getattr__(self, name: str) -> Any:
-        return _noting(getattr(self._kind, name))
+    def __init__(self, of: Any) -> None:
+        object.__setattr__(self, "of", of)
+
+    def __getattribute__(self, name: str) -> Any:  # an object has some of these itself
+        return _noting(getattr(object.__getattribute__(self, "of"), name))
 
 
 def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -69,13 +79,17 @@ def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def change(*arguments: Any, **keywords: Any) -> Any:
-        changing(arguments[0] if arguments else keywords.get("a"))
+        x = arguments[0] if arguments else keywords.get("a")
+        if function is setattr or not isinstance(x, _NUMBERS):  # no operator changes a number
+            changing(x, function.__name__)
         return function(*arguments, **keywords)
 
     setattr(change, REPLACES, function)
     return change
 
 
+#: what stands for ``setattr``
+SETTING: Any = _noting(setattr)
 _OF_MODULES = {
     heapq: "heappush heappop heapify heapreplace heappushpop",
     bisect: "insort insort_left insort_right",

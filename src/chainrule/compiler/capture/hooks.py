@@ -32,6 +32,7 @@ from chainrule.compiler.capture.changing import (
     CHANGERS,
     CHANGING,
     IN_PLACE,
+    SETTING,
     asked_to_change,
     changing,
 )
@@ -403,7 +404,7 @@ def _timedelta(*arguments: Any, **keywords: Any) -> datetime.timedelta:
     return datetime.timedelta(*map(plain, arguments), **named)
 
 
-_CHANGERS: list[Any] = [x for found in CHANGERS.values() for x in found.values()]
+_CHANGERS: list[Any] = [SETTING, *[x for found in CHANGERS.values() for x in found.values()]]
 _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     int: _int,
     float: _float,

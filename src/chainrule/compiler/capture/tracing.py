@@ -315,10 +315,14 @@ def _trace(
 
     makers = Makers(value, number, integer, values=values, numbers=numbers, text=text, truth=truth)
     rebuilt = rebuild(call, makers)
+    for x, _ in rebuilt.arrays:
+        if type(x) is np.ndarray and x.dtype != object:  # numpy's functions would write unseen
+            x.flags.writeable = False
     recorder.arguments += [rebuilt.arguments, rebuilt.keywords]
     recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
     containers = (*state.lists, *state.dicts, *state.sets, *state.arrays, *rebuilt.records)
     recorder.watched = {id(x) for x, *_ in containers} | recorder.passed
+    recorder.watched.update(id(vars(x)) for x, *_ in rebuilt.records if hasattr(x, "__dict__"))
     recorder.module_names, recorder.whole_modules = state.module_names, state.whole_modules
     recorder.unasked = state.unasked
     passed = set(map(id, call.values))
