@@ -240,3 +240,17 @@ def test_sums_in_sums_that_cancel_at_a_corner_have_the_slope_of_eager(f):
         for t in (total, math.nextafter(total, 9e99), math.nextafter(total, -9e99)):
             (_, gradient), (_, slopes) = fast.value_and_grad(p, xs, t), eager(p, xs, t)
             np.testing.assert_allclose(gradient, slopes, atol=1e-9 * max(1, *np.abs(slopes)))
+
+
+@pytest.mark.parametrize("rows", [2, 5])
+def test_which_of_equal_sums_is_the_largest_is_what_eagers_rounding_says(rows):
+    def largest(p, table):
+        return max([dot(p, row) for row in table])
+
+    fast, eager = chainrule.compile(largest, lift=True), chainrule.value_and_grad(largest)
+    fast.value_and_grad([1.0] * 7, [[0.5 * k + j for j in range(7)] for k in range(rows)])
+    draw = random.Random(0)
+    for _ in range(60):  # the same terms in other orders, which differ in eager's last bits only
+        base = [draw.choice([0.1, 0.2, 0.3, 0.7, 1.1]) for _ in range(7)]
+        table = [draw.sample(base, 7) for _ in range(rows)]
+        assert fast.value_and_grad([1.0] * 7, table)[1] == eager([1.0] * 7, table)[1]

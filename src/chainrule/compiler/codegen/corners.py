@@ -49,10 +49,6 @@ class Corners:
                 self.pairs[k] = pairs
         self._sure = sure_zeros(program, self.pairs)
         self._makers = Makers(program)
-        self._is_alike: list[bool] = []  # per instruction: whether one code computes its results
-        for instruction in program.instructions:
-            is_even = instruction.loop is None and all(t.each for t in instruction.sums)
-            self._is_alike.append(is_even and all(map(self._is_of_one, instruction.reads)))
         self.is_read = np.zeros(len(program.instructions), np.bool_)
         for k in self.pairs:
             for column in program.instructions[k].reads:
@@ -103,22 +99,11 @@ class Corners:
         return count > 1.0
 
     def one_of(self, k: int, y: Vector, x: Vector, bound: Vector) -> Vector:
-        """1 where a number is nearly the extreme one, 2 where another one is surely that.
-
-        Numbers that were computed in the same order, one like the other, are taken for equal in
-        eager mode where they are here, as where a token comes twice: both take the first of them.
-        """
-        near, reads = _apart(x, y) <= bound, self.program.instructions[k].reads
-        if self._is_of_one(np.concatenate(reads)):
-            return (near & (abs(x - y) > 0.0)).choose(2.0, 0.0)
-        if all(bool(self._sure[column].all()) for column in reads):
+        """1 where a number is nearly the extreme one: where two are, eager's bits tell which."""
+        near = _apart(x, y) <= bound
+        if all(bool(self._sure[column].all()) for column in self.program.instructions[k].reads):
             near = near & (abs(x) + abs(y) > 0.0)
         return near.choose(1.0, 0.0)
-
-    def _is_of_one(self, addresses: Addresses) -> bool:
-        """Whether these are inputs, or were all computed by the same operations."""
-        made_by = self._makers.one(addresses, len(self._is_alike))
-        return made_by is not None and (made_by < 0 or self._is_alike[made_by])
 
     # --- the largest terms of all results ---------------------------------------------------------
 
@@ -320,15 +305,11 @@ class Corners:
         found = {}
         for j, column in enumerate(instruction.columns):
             if not self._sure[column].all():
-                first = self._makers.one(column, len(self.program.instructions))
+                first = self._makers.one(column)
                 if first is None or first < 0 or self.program.instructions[first].kind != SUM:
                     return None
                 found[j] = first
         return found or None
-
-    def _is_plain_sum(self, k: int) -> bool:
-        instruction = self.program.instructions[k]
-        return instruction.kind == SUM and instruction.loop is None
 
     def look_at_terms(
         self, emitter: Emitter, k: int, walks: list[Walk], sums: dict[int, int]
@@ -422,18 +403,14 @@ class Makers:
         counts = np.array([i.count for i in program.instructions], np.int64)
         self._ends = self._starts + counts[self._order]
 
-    def one(self, addresses: Addresses, known: int) -> int | None:
-        """The instruction that makes all of these numbers; -1: none; None: several do.
-
-        Only the first ``known`` instructions count.
-        """
+    def one(self, addresses: Addresses) -> int | None:
+        """The instruction that makes all of these numbers; -1: none; None: several do."""
         if not len(addresses) or addresses.max() < self._starts[0]:
             return -1
         low, high = self.all(np.array([addresses.min(), addresses.max()])).tolist()
         if low == high >= 0:
-            return int(low) if low < known else -1
-        made_by = self.all(addresses)
-        (first, *others) = np.unique(np.where(made_by < known, made_by, -1)).tolist()
+            return int(low)
+        (first, *others) = np.unique(self.all(addresses)).tolist()
         return None if others else int(first)
 
     def all(self, addresses: Addresses) -> Addresses:
