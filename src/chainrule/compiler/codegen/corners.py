@@ -30,6 +30,7 @@ from chainrule.core import ops
 LARGEST = 1e5  # times a number and 1: larger terms lose more than the smallest bound allows for
 FEW_PIECES = 8  # of memory that are gone through one by one
 SPARSE = 3  # addresses of which every third is wanted are gone through as one piece
+FEW_ADDED = 2  # terms, whose sum does not depend on their order
 CHAINS = 4  # maxima side by side, so that not every one waits for the one before
 
 
@@ -49,6 +50,13 @@ class Corners:
                 self.pairs[k] = pairs
         self._sure = sure_zeros(program, self.pairs)
         self._makers = Makers(program)
+        #: per instruction, whether what it made and is equal here is taken for equal in eager mode
+        self._is_alike: list[bool] = []
+        for instruction in program.instructions:
+            is_short = all(t.each for t in instruction.sums)
+            is_short &= sum(t.each for t in instruction.sums) <= FEW_ADDED
+            is_alike = is_short and instruction.loop is None
+            self._is_alike.append(is_alike and all(map(self._is_of_one, instruction.reads)))
         self.is_read = np.zeros(len(program.instructions), np.bool_)
         for k in self.pairs:
             for column in program.instructions[k].reads:
@@ -99,11 +107,26 @@ class Corners:
         return count > 1.0
 
     def one_of(self, k: int, y: Vector, x: Vector, bound: Vector) -> Vector:
-        """1 where a number is nearly the extreme one: where two are, eager's bits tell which."""
-        near = _apart(x, y) <= bound
-        if all(bool(self._sure[column].all()) for column in self.program.instructions[k].reads):
+        """1 where a number is nearly the extreme one, 2 where another one is surely that.
+
+        Numbers that were computed one like the other, from no more than two terms at a time, are
+        taken for equal in eager mode where they are here, as where a token comes twice: both take
+        the first of them. Longer sums may be equal here, and not there, as their terms in another
+        order are.
+        """
+        near, reads = _apart(x, y) <= bound, self.program.instructions[k].reads
+        if self._is_of_one(np.concatenate(reads)):
+            return (near & (abs(x - y) > 0.0)).choose(2.0, 0.0)
+        if all(bool(self._sure[column].all()) for column in reads):
             near = near & (abs(x) + abs(y) > 0.0)
         return near.choose(1.0, 0.0)
+
+    def _is_of_one(self, addresses: Addresses) -> bool:
+        """Whether these are inputs, or were all computed by the same few operations."""
+        made_by = self._makers.one(addresses)
+        if made_by is None or made_by < 0:
+            return made_by is not None
+        return made_by < len(self._is_alike) and self._is_alike[made_by]
 
     # --- the largest terms of all results ---------------------------------------------------------
 
