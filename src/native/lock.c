@@ -12,7 +12,11 @@ typedef struct {
     Py_ssize_t waiting;  /* threads that want it */
     int is_open;         /* the door: nobody has come through since it was opened */
     PyThread_type_lock door;
+    PyThread_type_lock never; /* is not given back: to wait for it takes as long as it may */
 } Lock;
+
+#define PAUSES 20 /* for those that wait, each so many microseconds */
+#define PAUSE 50
 
 PyTypeObject *LockType;
 
@@ -36,9 +40,22 @@ static void open_door(Lock *x) {
     }
 }
 
+/* Let those that wait come first. Who takes the lock again and again would keep them out for ever: they get the
+ * GIL when it is let go, which is where the lock is taken. */
+static void give_way(const Lock *x) {
+    for (int k = 0; k < PAUSES && x->count == 0 && x->waiting > 0; k++) {
+        Py_BEGIN_ALLOW_THREADS
+        PyThread_acquire_lock_timed(x->never, PAUSE, 0);
+        Py_END_ALLOW_THREADS
+    }
+}
+
 int take_lock(PyObject *lock, int blocking) {
     Lock *x = (Lock *)lock;
     unsigned long me = PyThread_get_thread_ident();
+    if (blocking && x->count == 0 && x->waiting > 0) {
+        give_way(x);
+    }
     if (x->count > 0 && x->owner != me) {
         if (!blocking) {
             return 0;
@@ -95,11 +112,17 @@ static PyObject *lock_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObjec
         return NULL;
     }
     x->door = PyThread_allocate_lock();
-    if (x->door == NULL) {
+    x->never = PyThread_allocate_lock();
+    if (x->door != NULL) {
+        PyThread_acquire_lock(x->door, 1);
+    }
+    if (x->never != NULL) {
+        PyThread_acquire_lock(x->never, 1);
+    }
+    if (x->door == NULL || x->never == NULL) {
         Py_DECREF((PyObject *)x);
         return PyErr_NoMemory();
     }
-    PyThread_acquire_lock(x->door, 1);
     return (PyObject *)x;
 }
 
@@ -111,6 +134,10 @@ static void lock_dealloc(PyObject *self) {
             PyThread_release_lock(x->door);
         }
         PyThread_free_lock(x->door);
+    }
+    if (x->never != NULL) {
+        PyThread_release_lock(x->never);
+        PyThread_free_lock(x->never);
     }
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF((PyObject *)type);
