@@ -343,6 +343,9 @@ for _name, _f in {
     "read": lambda s: [_native.read([1.5], 0), _native.read({"w": [1]}, "w")],
     "called": lambda s: _native.called(len),
     "iadd": lambda s: _native.iadd([1], [2]),
+    "imul": lambda s: _native.imul([1], 2),
+    "ior": lambda s: _native.ior({1: 2}, {3: 4}),
+    "ixor": lambda s: _native.ixor({1}, {2}),
 }.items():
     case(_name, recorded(_f), prepare=with_extra(0, recorder=written), python=True)
 case("set_hooks", lambda s: _native.set_hooks(*HOOK_PARTS))

@@ -41,7 +41,7 @@ def changing(x: Any, name: str = "") -> Any:
     recorder = modes.recorder
     if recorder is not None:
         recorder.told |= isinstance(x, (Value, np.ndarray))
-        keys = [id(x), id(getattr(x, "__dict__", None))] if name else [id(x)]
+        keys = [id(x), id(_attributes(x))] if name else [id(x)]
         base = x.base if type(x) is np.ndarray else None
         while type(base) is np.ndarray:
             keys.append(id(base))
@@ -51,6 +51,14 @@ def changing(x: Any, name: str = "") -> Any:
                 recorder.stores_into.setdefault(key, errors.caller())
         recorder.selector.stored_into(x)
     return x
+
+
+def _attributes(x: Any) -> Any:
+    """An object's own dict, without asking a stand-in for anything."""
+    try:
+        return object.__getattribute__(x, "__dict__")
+    except AttributeError:
+        return None
 
 
 def asked_to_change(x: Any, name: str) -> Any:
