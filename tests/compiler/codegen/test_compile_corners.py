@@ -254,3 +254,85 @@ def test_which_of_equal_sums_is_the_largest_is_what_eagers_rounding_says(rows):
         base = [draw.choice([0.1, 0.2, 0.3, 0.7, 1.1]) for _ in range(7)]
         table = [draw.sample(base, 7) for _ in range(rows)]
         assert fast.value_and_grad([1.0] * 7, table)[1] == eager([1.0] * 7, table)[1]
+
+
+def scores(p, xs):
+    return [p[0] * x[0] + p[1] * x[1] for x in xs]
+
+
+AMONG_EQUALS = {
+    "list": lambda p, xs: max(scores(p, xs)),
+    "least": lambda p, xs: min(scores(p, xs)),
+    "dot": lambda p, xs: max([dot(p, x) for x in xs]),
+    "pairs": lambda p, xs: sum(
+        max(a, b) ** 2 for a, b in zip(scores(p, xs[::2]), scores(p, xs[1::2]), strict=True)
+    ),
+    "deeper": lambda p, xs: max([tanh(s * 0.1) * p[0] for s in scores(p, xs)]),
+}
+
+
+@pytest.mark.parametrize("name", AMONG_EQUALS)
+def test_short_sums_of_other_numbers_that_are_equal_here_may_differ_in_eager(name):
+    f = AMONG_EQUALS[name]
+    fast, eager = chainrule.compile(f, lift=True), chainrule.value_and_grad(f)
+    draw = random.Random(3)
+    fast.value_and_grad([0.3, 0.7], [[0.1 * i + 1, 0.37 * i] for i in range(8)])
+    for _ in range(60):  # of decimal fractions many sums are one number, but for rounding
+        p = [round(draw.uniform(0.1, 2), 1) for _ in range(2)]
+        equal = {}
+        for _ in range(100):
+            x = [round(draw.uniform(0, 2), 1) for _ in range(2)]
+            equal.setdefault(round(p[0] * x[0] + p[1] * x[1], 4), []).append(x)
+        rows = max(equal.values(), key=len)
+        xs = [draw.choice(rows) for _ in range(8)]
+        (value, gradient), (expected, slopes) = fast.value_and_grad(p, xs), eager(p, xs)
+        assert value == pytest.approx(expected, abs=1e-12)
+        np.testing.assert_allclose(gradient, slopes, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", AMONG_EQUALS)
+def test_what_was_made_of_the_same_numbers_is_no_tie(name):
+    f = AMONG_EQUALS[name]
+    fast = chainrule.compile(f, lift=True, on_fallback="raise")
+    fast.value_and_grad([0.3, 0.7], [[0.1 * i + 1, 0.37 * i] for i in range(8)])
+    (structure,) = fast.dispatch.structures.values()
+    (variant,) = [v for v in structure.variants if v.binding is not None]
+    variant.forget_tape()
+    draw = random.Random(4)
+    for _ in range(20):
+        some = [[draw.uniform(0, 2), draw.uniform(0, 2)] for _ in range(2)]
+        xs = [draw.choice(some) for _ in range(8)]
+        value, gradient = fast.value_and_grad([0.3, 0.7], xs)
+        expected, slopes = chainrule.value_and_grad(f)([0.3, 0.7], xs)
+        assert value == pytest.approx(expected, abs=1e-12)
+        np.testing.assert_allclose(gradient, slopes, atol=1e-9)
+    assert not variant.has_tape
+
+
+def american(p, n):
+    """A call by a binomial tree: without interest, to wait is worth as much as to exercise."""
+    spot, strike, rate, volatility = p
+    up = chainrule.exp(volatility * math.sqrt(1.0 / n))
+    q = (chainrule.exp(rate / n) - 1 / up) / (up - 1 / up)
+    discount = chainrule.exp(-rate / n)
+    values = [max(spot * up ** (2 * j - n) - strike, 0.0) for j in range(n + 1)]
+    for i in range(n - 1, -1, -1):
+        values = [
+            max(
+                discount * (q * values[j + 1] + (1 - q) * values[j]),
+                spot * up ** (2 * j - i) - strike,
+            )
+            for j in range(i + 1)
+        ]
+    return values[0]
+
+
+@pytest.mark.parametrize("n", [4, 12])
+def test_where_exercise_is_worth_as_much_as_waiting_eager_decides(n):
+    fast, eager = chainrule.compile(american, lift=True), chainrule.value_and_grad(american)
+    fast.value_and_grad([100.0, 70.0, 0.05, 0.3], n)
+    draw = random.Random(5)
+    for _ in range(60):
+        p = [100 + draw.gauss(0, 10), 70.0, 0.0, draw.uniform(0.1, 0.5)]
+        (_, gradient), (_, slopes) = fast.value_and_grad(p, n), eager(p, n)
+        np.testing.assert_allclose(gradient, slopes, rtol=1e-8, atol=1e-8)

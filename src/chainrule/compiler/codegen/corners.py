@@ -12,16 +12,18 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Callable
 
 import numpy as np
 
 from chainrule.compiler.codegen.backward import differentiates, reached
-from chainrule.compiler.codegen.contraction import VALUE, Emitter
+from chainrule.compiler.codegen.contraction import Emitter
 from chainrule.compiler.codegen.instructions import columns_of, is_few, operands, takes_product
 from chainrule.compiler.codegen.ir import Condition, Offset, Vector
+from chainrule.compiler.codegen.ties import Ties, apart, larger
 from chainrule.compiler.codegen.vectors import Variable
-from chainrule.compiler.codegen.walks import Trip, Walk, Walks
-from chainrule.compiler.lift.corners import BOUND, FLOOR, RESULT, Pair, Side, corners, sure_zeros
+from chainrule.compiler.codegen.walks import Walk, Walks
+from chainrule.compiler.lift.corners import FLOOR, RESULT, Pair, Side, corners, sure_zeros
 from chainrule.compiler.lift.graph import EXTREME, RULE, SUM
 from chainrule.compiler.lift.margins import NEAR
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms, distinct
@@ -30,7 +32,6 @@ from chainrule.core import ops
 LARGEST = 1e5  # times a number and 1: larger terms lose more than the smallest bound allows for
 FEW_PIECES = 8  # of memory that are gone through one by one
 SPARSE = 3  # addresses of which every third is wanted are gone through as one piece
-FEW_ADDED = 2  # terms, whose sum does not depend on their order
 CHAINS = 4  # maxima side by side, so that not every one waits for the one before
 
 
@@ -48,21 +49,15 @@ class Corners:
             pairs = corners(instruction.rule) if instruction.kind == RULE else ()
             if pairs or instruction.kind == EXTREME:
                 self.pairs[k] = pairs
-        self._sure = sure_zeros(program, self.pairs)
-        self._makers = Makers(program)
-        #: per instruction, whether what it made and is equal here is taken for equal in eager mode
-        self._is_alike: list[bool] = []
-        for instruction in program.instructions:
-            is_short = all(t.each for t in instruction.sums)
-            is_short &= sum(t.each for t in instruction.sums) <= FEW_ADDED
-            is_alike = is_short and instruction.loop is None
-            self._is_alike.append(is_alike and all(map(self._is_of_one, instruction.reads)))
+        self.sure = sure_zeros(program, self.pairs)
+        self.makers = Makers(program)
         self.is_read = np.zeros(len(program.instructions), np.bool_)
         for k in self.pairs:
             for column in program.instructions[k].reads:
-                made_by = self._makers.all(column)
+                made_by = self.makers.all(column)
                 self.is_read[made_by[made_by >= 0]] = True
         self._sizes: dict[int, int] = {}  # per sum: how far from its results the sizes of terms are
+        self.ties = Ties(self)
         self.nearest: dict[int, dict[int, Variable]] = {}  # the least distance so far, by width
 
     # --- how near a corner ------------------------------------------------------------------------
@@ -80,7 +75,7 @@ class Corners:
             assert isinstance(a, Vector)
             if not isinstance(b, Vector) and math.isinf(b):
                 continue
-            here = _apart(a, b)
+            here = apart(a, b)
             if not is_first and all(self._is_sure(instruction, side) for side in pair):
                 here = (abs(a) + abs(b) > 0.0).choose(here, math.inf)
             found.append(here)
@@ -91,42 +86,12 @@ class Corners:
     ) -> Condition:
         """Where it is near one; ``sizes``: of the terms of each operand."""
         size = functools.reduce(operator.add, sizes)
-        bound = _larger(size * NEAR, least)
+        bound = larger(size * NEAR, least)
         return (self.distance(k, y, xs) <= bound) & (size > 0.0)
 
     def size(self, x: Vector, column: Addresses) -> Vector:
         """The size of a number; at least 1 where it may be 0 by cancellation."""
-        return abs(x) if self._sure[column].all() else (abs(x) > 1.0).choose(abs(x), 1.0)
-
-    def among(self, k: int, y: Vector, xs: list[Vector], sizes: list[Vector]) -> Condition:
-        """Where two of some numbers are nearly the extreme one."""
-        bound = functools.reduce(_larger, [x * NEAR for x in sizes], y.lift(BOUND))
-        count = self.one_of(k, y, xs[0], bound)
-        for x in xs[1:]:
-            count = count + self.one_of(k, y, x, bound)
-        return count > 1.0
-
-    def one_of(self, k: int, y: Vector, x: Vector, bound: Vector) -> Vector:
-        """1 where a number is nearly the extreme one, 2 where another one is surely that.
-
-        Numbers that were computed one like the other, from no more than two terms at a time, are
-        taken for equal in eager mode where they are here, as where a token comes twice: both take
-        the first of them. Longer sums may be equal here, and not there, as their terms in another
-        order are.
-        """
-        near, reads = _apart(x, y) <= bound, self.program.instructions[k].reads
-        if self._is_of_one(np.concatenate(reads)):
-            return (near & (abs(x - y) > 0.0)).choose(2.0, 0.0)
-        if all(bool(self._sure[column].all()) for column in reads):
-            near = near & (abs(x) + abs(y) > 0.0)
-        return near.choose(1.0, 0.0)
-
-    def _is_of_one(self, addresses: Addresses) -> bool:
-        """Whether these are inputs, or were all computed by the same few operations."""
-        made_by = self._makers.one(addresses)
-        if made_by is None or made_by < 0:
-            return made_by is not None
-        return made_by < len(self._is_alike) and self._is_alike[made_by]
+        return abs(x) if self.sure[column].all() else (abs(x) > 1.0).choose(abs(x), 1.0)
 
     # --- the largest terms of all results ---------------------------------------------------------
 
@@ -137,7 +102,7 @@ class Corners:
         """
         size = self._size_of(emitter, np.concatenate(self.program.instructions[k].reads), deeper)
         size = (size < math.inf).choose(size, math.inf)  # infinity times 0 is not a number
-        return _larger(size, size.lift(FLOOR)) * NEAR
+        return larger(size, size.lift(FLOOR)) * NEAR
 
     def _size_of(self, emitter: Emitter, column: Addresses, deeper: bool = False) -> Vector:
         """The largest terms of the sums with these addresses, and of sums that are terms of them.
@@ -145,11 +110,11 @@ class Corners:
         Times the root of how many there are; 0 if there is no sum.
         """
         found, code = emitter.code.constant(0.0, 1), emitter.code
-        for j in distinct(np.sort(self._makers.all(column))).tolist():
+        for j in distinct(np.sort(self.makers.all(column))).tolist():
             made = self.program.instructions[j] if j >= 0 else None
             if made is not None and made.rule is ops.mul and self._is_constant(made.columns[-1]):
                 size = self._size_of(emitter, made.columns[0], deeper)
-                found = _larger(size * self._largest(emitter, made.columns[-1]), found)
+                found = larger(size * self._largest(emitter, made.columns[-1]), found)
             if made is None or made.kind != SUM:
                 continue
             size = code.constant(0.0, 1)
@@ -160,7 +125,7 @@ class Corners:
                 if terms is made.plains:
                     product = product + self._size_of(emitter, terms.columns[0])
                 size = size + product
-            found = _larger(size, found)
+            found = larger(size, found)
         return found
 
     def _is_constant(self, column: Addresses) -> bool:
@@ -205,14 +170,14 @@ class Corners:
                     take(single, array, [(i, 1), (None, begin)])
         most = found[0].get()
         for each in found[1:]:
-            most = _larger(most, each.get())
-        return _larger(most.greatest(), single.get())
+            most = larger(most, each.get())
+        return larger(most.greatest(), single.get())
 
     def _read(self, emitter: Emitter, column: Addresses) -> list[Addresses]:
         """These addresses, each one once: stretches of memory, or else many that are irregular."""
         program, found = self.program, distinct(np.sort(column))
         if emitter.walks.others is not None:  # a shorter call reads others that are made alike
-            makers = distinct(np.sort(self._makers.all(found))).tolist()
+            makers = distinct(np.sort(self.makers.all(found))).tolist()
             made = [program.instructions[j].out for j in makers if j >= 0]
             own = program.shared + np.arange(len(program.private))
             found = distinct(np.concatenate([np.arange(program.shared), own, *made]))
@@ -252,52 +217,6 @@ class Corners:
         hit = Condition(emitter.code, self.is_near(emitter, k), 1)
         flags[1].set(flags[1].get() + hit.choose(math.nan, 0.0))
 
-    # --- ties of extreme numbers ------------------------------------------------------------------
-
-    def look_for_ties(self, emitter: Emitter, k: int, walk: Walk) -> None:
-        """Make each extreme number of some NaN that another one nearly is."""
-        code = emitter.code
-        in_loop = self.program.instructions[k].loop is not None
-        bound = code.constant(BOUND, 1) if in_loop else self.bound(emitter, k)
-        names = [VALUE[0 if shared else 1] for shared in walk.shared]
-
-        def inner(offsets: list[Offset], loops: tuple[Trip, ...]) -> None:
-            outer = [x for x in loops if x.strides[0] != 0]
-            terms = [x for x in loops if x.strides[0] == 0]
-            across = [x for x in outer if x.strides[0] == 1 and x.strides[1] in (0, 1)]
-            along = [x for x in terms if x.strides[1] == 1 and emitter.walks.contract]
-            lane = max(across, key=lambda x: x.most, default=None)
-            inside = max(along, key=lambda x: x.most, default=None) if lane is None else None
-            rest = [x for x in outer if x is not lane]
-            terms = [x for x in terms if x is not inside]
-
-            def some(t: list[Offset], strides: list[int], width: int) -> None:
-                y = emitter.read("%V", t[0], strides[0], width)
-                counts = emitter.new_flags()
-
-                def count(u: list[Offset], strides: list[int], width: int) -> None:
-                    x = emitter.read(names[1], u[1], strides[1], width)
-                    best = y.splat(width) if inside else y
-                    here = self.one_of(k, best, x, bound.splat(width))
-                    counts[width].set(counts[width].get() + emitter.only_active(here))
-
-                if inside is None:
-                    emitter.over(terms, t, lambda u: count(u, strides, width))
-                    total = counts[width].get()
-                else:
-                    emitter.over(terms, t, lambda u: emitter.lanes(inside, u, count))
-                    total = code.constant(0.0, 1)
-                    for each in counts.values():
-                        total = total + each.get().total()
-                emitter.write("%V", t[0], (total > 1.0).choose(math.nan, y))
-
-            if lane is None:
-                emitter.over(rest, offsets, lambda t: some(t, [0, 0], 1))
-            else:
-                emitter.over(rest, offsets, lambda t: emitter.lanes(lane, t, some))
-
-        emitter.nest(walk, (0, 1), inner)
-
     def _number(
         self, instruction: Instruction, side: Side, y: Vector, xs: list[Vector]
     ) -> Vector | float:
@@ -312,7 +231,7 @@ class Corners:
             return True
         columns = instruction.columns
         read = columns if side.operand == RESULT else [columns[side.operand]]
-        return all(bool(self._sure[column].all()) for column in read)
+        return all(bool(self.sure[column].all()) for column in read)
 
     # --- the terms of sums ------------------------------------------------------------------------
 
@@ -327,8 +246,8 @@ class Corners:
             return None
         found = {}
         for j, column in enumerate(instruction.columns):
-            if not self._sure[column].all():
-                first = self._makers.one(column)
+            if not self.sure[column].all():
+                first = self.makers.one(column)
                 if first is None or first < 0 or self.program.instructions[first].kind != SUM:
                     return None
                 found[j] = first
@@ -351,7 +270,7 @@ class Corners:
                 sizes = []
                 for j, x in enumerate(xs):
                     if j in sums:
-                        at = self._beside(emitter, sums[j], offsets[j + 1])
+                        at = self.beside(emitter, self._sizes[sums[j]], offsets[j + 1])
                         sizes.append(emitter.read("%V", at, strides[j + 1], width))
                     else:
                         sizes.append(abs(x))
@@ -360,22 +279,45 @@ class Corners:
 
             emitter.elementwise(walk, range(len(walk.columns)), body)
 
-    def _beside(self, emitter: Emitter, k: int, offset: Offset) -> Offset:
-        return [*offset, (None, self._sizes[k] * emitter.batch)]
+    def room_beside(self, emitter: Emitter, k: int) -> int:
+        """Room for a number more for each result of an instruction: how far from them it is."""
+        instruction, walks = self.program.instructions[k], emitter.walks
+        distance = self.program.size + walks.scratch - instruction.start
+        walks.scratch += instruction.count
+        return distance
+
+    def beside(self, emitter: Emitter, distance: int, offset: Offset) -> Offset:
+        """The place so far from a result."""
+        return [*offset, (None, distance * emitter.batch)]
 
     def _add_sizes(self, emitter: Emitter, k: int) -> None:
         """Beside each sum of an instruction, the sum of the sizes of its terms."""
-        instruction, walks = self.program.instructions[k], emitter.walks
         if k not in self._sizes:
-            self._sizes[k] = self.program.size + walks.scratch - instruction.start
-            walks.scratch += instruction.count
+            self._sizes[k] = self.room_beside(emitter, k)
+
+        def read(walk: Walk, offsets: list[Offset], strides: list[int], width: int) -> list[Vector]:
+            xs = operands(emitter, walk, 1, offsets, strides, width)
+            return [self.size(x, walk.columns[c]) for c, x in enumerate(xs, 1)]
+
+        product = functools.partial(functools.reduce, operator.mul)
+        self.add_up_beside(emitter, k, self._sizes[k], read, product)
+
+    def add_up_beside(
+        self,
+        emitter: Emitter,
+        k: int,
+        distance: int,
+        read: Callable[[Walk, list[Offset], list[int], int], list[Vector]],
+        joined: Callable[[list[Vector]], Vector],
+    ) -> None:
+        """Beside each sum of an instruction, the sum of what is joined of each term's factors."""
         flags, emitter.flags = emitter.flags, None
         parts = list(_parts(emitter, k))
         for walk, _ in parts:
 
             def clear(offsets: list[Offset], strides: list[int], width: int) -> None:
                 zero = emitter.code.constant(0.0, width if strides[0] else 1)
-                emitter.write("%V", self._beside(emitter, k, offsets[0]), zero)
+                emitter.write("%V", self.beside(emitter, distance, offsets[0]), zero)
 
             emitter.elementwise(walk, [0], clear, reduces=True)
         for walk, terms in parts:
@@ -387,15 +329,11 @@ class Corners:
                 walk: Walk = walk,
                 terms: list[list[int]] = terms,
             ) -> None:
-                xs = operands(emitter, walk, 1, offsets, strides, width)
-                xs = [self.size(x, walk.columns[c]) for c, x in enumerate(xs, 1)]
+                xs = read(walk, offsets, strides, width)
                 total = emitter.code.constant(0.0, width)
                 for factors in terms:
-                    product = xs[factors[0] - 1]
-                    for c in factors[1:]:
-                        product = product * xs[c - 1]
-                    total = total + product
-                at = self._beside(emitter, k, offsets[0])
+                    total = total + joined([xs[c - 1] for c in factors])
+                at = self.beside(emitter, distance, offsets[0])
                 if strides[0] == 0 and width > 1:
                     total, width = emitter.only_active(total).total(), 1
                 emitter.write("%V", at, emitter.read("%V", at, strides[0], width) + total)
@@ -443,20 +381,8 @@ class Makers:
         return np.where(inside, self._order[place], -1)
 
 
-def _apart(a: Vector, b: Vector | float) -> Vector:
-    """How far two numbers are apart, less what is rounding for their own size."""
-    if isinstance(b, Vector):
-        return abs(a - b) - abs(a) * BOUND
-    distance = abs(a - b if b else a)
-    return distance * (1.0 / abs(b)) if abs(b) > 1.0 else distance
-
-
 def _least(a: Vector, b: Vector) -> Vector:
     return (a < b).choose(a, b)
-
-
-def _larger(a: Vector, b: Vector) -> Vector:
-    return a.not_less(b).choose(a, b)
 
 
 def _most_terms(terms: Terms) -> int:

@@ -225,7 +225,7 @@ def _instruction(emitter: Emitter, k: int, instruction: Instruction) -> None:
         _watch_inputs(emitter, walk)
         emitter.extreme(walk, instruction.rule is ops.first_max)
         if emitter.corners is not None and k in emitter.corners.pairs:
-            emitter.corners.look_for_ties(emitter, k, walk)
+            emitter.corners.ties.look(emitter, k, walk)
     else:
         _rule(emitter, k, instruction)
 

@@ -265,7 +265,7 @@ class _ForwardSamples(_Samples):
                 best = better.choose(x, best)
             if corners is not None and k in corners.pairs:
                 sizes = [self._size(place) for place in point.operands]
-                best = corners.among(k, best, xs, sizes).choose(math.nan, best)
+                best = corners.ties.among(k, best, xs, sizes).choose(math.nan, best)
             return best
         y = as_vector(self.code, rule(*xs, *instruction.parameters), self.width)
         if corners is None or k not in corners.pairs:

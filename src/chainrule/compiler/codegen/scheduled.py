@@ -264,7 +264,10 @@ class Forward(_Pass):
         best = self.emitter.read("%V", offsets[0], strides[0], width)
         x = self.value(1, offsets, strides, width)
         if self.emitter.flags is not None:
-            self.emitter.watch(self.emitter.only_active(x))  # a maximum may hide a nan
+            corners, k, seen = self.emitter.corners, self.kernel.instruction, x
+            if corners is not None and k in corners.pairs:
+                seen = corners.ties.between(k, best, x, BOUND).choose(math.nan, x)
+            self.emitter.watch(self.emitter.only_active(seen))  # a maximum may hide a nan
         better = x > best if self.instruction.rule is ops.first_max else x < best
         flags, self.emitter.flags = self.emitter.flags, None  # it begins with infinity
         self.emitter.write("%V", offsets[0], better.choose(x, best))

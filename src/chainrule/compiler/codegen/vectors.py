@@ -106,6 +106,9 @@ class Integers:
     def __sub__(self, other: Integers | int) -> Integers:
         return self._binary("sub", other)
 
+    def __mul__(self, other: Integers | int) -> Integers:
+        return self._binary("mul", other)
+
     def __and__(self, other: Integers | int) -> Integers:
         return self._binary("and", other)
 
