@@ -72,6 +72,8 @@ class Op:
     domain: str | None = None
     #: the error of an infinite result that is not an overflow, or None if it is one
     pole: Callable[..., type[ArithmeticError] | type[ValueError] | None] = lambda *_: None
+    #: given the parameters: where its domain ends, as pairs of an operand's position and a number
+    ends: Callable[..., tuple[tuple[int, float], ...]] = lambda *_: ()
     #: given the parameters: whether the result is not finite wherever an operand is not
     shows_nonfinite: Callable[..., bool] = lambda *_: False
     edges: tuple[Edge, ...] = ()
@@ -218,6 +220,12 @@ def _choose(a: Any, b: Any, c: Any) -> Any:
     return np.where(c, a, b) if isinstance(c, np.ndarray) else (a if c else b)
 
 
+def _at(*numbers: float) -> Callable[..., tuple[tuple[int, float], ...]]:
+    """The domain of the first operand ends there."""
+    ends = tuple([(0, x) for x in numbers])
+    return lambda *_: ends
+
+
 # --- choosing -----------------------------------------------------------------------------------
 # The condition is a parameter: it selects, and nothing is differentiated through it.
 
@@ -269,6 +277,7 @@ pow: Op = row(
     parameters=("exponent",),
     symbol="**",
     domain="a base that is not 0 for a negative exponent, not negative for a fractional one",
+    ends=lambda p: ((0, 0.0),) if p < 0.0 or p != math.floor(p) else (),
     pole=lambda x, p: ZeroDivisionError if x == 0 else None,
     shows_nonfinite=lambda p: p > 0.0,
     edges=(
@@ -289,6 +298,7 @@ power: Op = row(
     lambda y, x, p: y * log(x),
     symbol="**",
     domain="a base > 0; write the exponent as a plain number for other bases",
+    ends=_at(0.0),
 )
 
 sqrt = row(
@@ -297,6 +307,7 @@ sqrt = row(
     libm(math.sqrt, np.sqrt),
     lambda y, x: div(0.5, y),
     domain="x >= 0",
+    ends=_at(0.0),
     shows_nonfinite=_always,
     edges=(Edge((0.0,), (), 0.0, (INF,)),),
 )
@@ -333,6 +344,7 @@ log: Op = row(
     libm(math.log, np.log),
     lambda y, x: div(1.0, x),
     domain="x > 0",
+    ends=_at(0.0),
     pole=_log_pole,
     shows_nonfinite=_always,
 )
@@ -342,6 +354,7 @@ log1p = row(
     libm(math.log1p, np.log1p),
     lambda y, x: div(1.0, 1.0 + x),
     domain="x > -1",
+    ends=_at(-1.0),
     pole=_log_pole,
 )
 log2 = row(
@@ -350,6 +363,7 @@ log2 = row(
     libm(math.log2, np.log2),
     lambda y, x: div(1.0, x * math.log(2.0)),
     domain="x > 0",
+    ends=_at(0.0),
     pole=_log_pole,
 )
 log10 = row(
@@ -358,6 +372,7 @@ log10 = row(
     libm(math.log10, np.log10),
     lambda y, x: div(1.0, x * math.log(10.0)),
     domain="x > 0",
+    ends=_at(0.0),
     pole=_log_pole,
 )
 
@@ -442,6 +457,7 @@ asin = row(
     libm(math.asin, np.arcsin),
     lambda y, x: div(1.0, sqrt((1.0 - x) * (1.0 + x))),
     domain="-1 <= x <= 1",
+    ends=_at(-1.0, 1.0),
     edges=(Edge((1.0,), (), math.pi / 2, (INF,)),),
     aliases=("arcsin",),
 )
@@ -451,6 +467,7 @@ acos = row(
     libm(math.acos, np.arccos),
     lambda y, x: div(-1.0, sqrt((1.0 - x) * (1.0 + x))),
     domain="-1 <= x <= 1",
+    ends=_at(-1.0, 1.0),
     edges=(Edge((1.0,), (), 0.0, (-INF,)),),
     aliases=("arccos",),
 )
@@ -492,6 +509,7 @@ acosh = row(
     libm(math.acosh, np.arccosh),
     lambda y, x: div(1.0, sqrt(x - 1.0) * sqrt(x + 1.0)),
     domain="x >= 1",
+    ends=_at(1.0),
     example=(1.5,),
     edges=(Edge((1.0,), (), 0.0, (INF,)),),
     aliases=("arccosh",),
@@ -502,6 +520,7 @@ atanh = row(
     libm(math.atanh, np.arctanh),
     lambda y, x: div(1.0, (1.0 - x) * (1.0 + x)),
     domain="-1 < x < 1",
+    ends=_at(-1.0, 1.0),
     pole=_log_pole,
     aliases=("arctanh",),
 )
@@ -566,6 +585,7 @@ divide = _block(
     div,
     no_gradient,
     no_gradient,
+    ends=lambda *_: ((1, 0.0),),
     pole=lambda a, b: ZeroDivisionError if b == 0 else None,
 )
 less = _block("less", "a < b", lambda a, b: where(a < b, 1.0, 0.0), no_gradient, no_gradient)
@@ -616,6 +636,7 @@ integer_power: Op = _block(
     no_gradient,
     _integer_power_slope,
     domain="a base that is not 0 for a negative exponent",
+    ends=lambda *_: ((1, 0.0),),
     pole=lambda n, x: ZeroDivisionError if x == 0 else None,
 )
 # What ``pow`` is, with the exponent as an operand, so that powers with other exponents are the same

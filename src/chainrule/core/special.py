@@ -209,6 +209,7 @@ normal_quantile = row(
     _quantile,
     lambda y, p: div(1.0, normal_pdf(y)),
     domain="0 < p < 1",
+    ends=lambda *_: ((0, 0.0), (0, 1.0)),
     pole=_outside,
 )
 
@@ -220,6 +221,7 @@ log1mexp = row(
     lambda x: where(x < math.log(2.0), log(-expm1(-x)), log1p(-exp(-x))),
     lambda y, x: div(1.0, expm1(x)),
     domain="x > 0",
+    ends=lambda *_: ((0, 0.0),),
     pole=_outside,
 )
 

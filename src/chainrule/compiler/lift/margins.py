@@ -7,7 +7,8 @@ number itself. So of each number that a comparison, a jump such as ``floor``, or
 on, the squares of what went into it are added up as well: of a sum those of its terms, of a product
 the product of its factors', of any other function its own square and what its slopes make of its
 operands'. Where two numbers are nearer than ``NEAR`` times the root of that, an instruction is not
-a number, and the call is left to the tape, whose bits are eager's.
+a number, and the call is left to the tape, whose bits are eager's. Where a domain ends (``poles``),
+as at ``log(0)``, it is the terms of the sum alone.
 
 Squares, not magnitudes: errors are as likely to be up as down, and in a loop in time bounds of
 magnitudes grow without end where the errors do not. ``NEAR`` is 10⁶ units in the last place, above
@@ -36,6 +37,7 @@ from chainrule.compiler.capture.recordings import (
     two_columns,
 )
 from chainrule.compiler.lift.exactness import COMPARISONS
+from chainrule.compiler.lift.poles import NEVER_NEGATIVE, End, Poles
 from chainrule.core import ops, rounding
 from chainrule.core.ops import Op, no_gradient
 
@@ -50,7 +52,6 @@ _SMOOTH = (
     *(ops.power, ops.number_power, ops.integer_power, ops.atan, ops.sinh, ops.cosh, ops.asinh),
     *(ops.erf, ops.expm1),
 )
-_NEVER_NEGATIVE = (ops.abs, ops.exp, ops.sigmoid, ops.sqrt, ops.softplus, ops.hypot, ops.relu)
 #: their slopes are 1 at most, also where they have none
 _CHOOSING = (ops.detach, ops.first_max, ops.first_min, ops.maximum, ops.minimum, ops.clip)
 _FLAT = (*_CHOOSING, ops.abs, ops.relu, ops.leaky_relu)
@@ -124,23 +125,28 @@ _ANY = _Sort(is_exact=False, is_same=False, is_plain=False, is_positive=False)
 _TRUTH = _Sort(is_exact=True, is_same=True, is_plain=True, is_positive=True)
 
 
-def with_margins(recording: Recording) -> Recording:
-    """The recording, and instructions that are not numbers where rounding may decide something."""
+def with_margins(recording: Recording, poles: bool = True) -> Recording:
+    """The recording, and instructions that are not numbers where rounding may decide something.
+
+    ``poles``: also whether an operation is defined.
+    """
     wanted = [*COMPARISONS, *JUMPS, *RATIOS, rounding.sign, ops.atan2]
     codes = [FIRST_RULE + k for k, rule in enumerate(recording.rules) if rule in wanted]
-    if not codes:
-        return recording
-    users = np.flatnonzero(np.isin(recording.codes, codes))
+    users = np.flatnonzero(np.isin(recording.codes, codes)) if codes else np.zeros(0, np.int64)
     read = recording.operands[users]
     computed = (read >= 0) & (recording.codes[read] >= FIRST_RULE)
     selected = np.isin(users, recording.selection.places // 3)
     users = users[computed.any(axis=1) | selected]
-    return _Margins(recording, users.tolist()).made() if len(users) else recording
+    ends = Poles(recording).found() if poles else []
+    if not len(users) and not ends:
+        return recording
+    return _Margins(recording, users.tolist(), ends).made()
 
 
 class _Margins:
-    def __init__(self, recording: Recording, users: list[int]) -> None:
+    def __init__(self, recording: Recording, users: list[int], ends: list[End]) -> None:
         self.recording, self.users, self.size = recording, users, len(recording)
+        self.ends: dict[int, list[tuple[_Read, float]]] = {}  # by instruction
         self.rules = list(recording.rules)
         self.code_of = {rule: FIRST_RULE + k for k, rule in enumerate(self.rules)}
         self.given_codes = recording.codes.tolist()
@@ -167,20 +173,29 @@ class _Margins:
             alike = self.given_codes[i], tuple(reads), numbers
             self.first[i] = computed.setdefault(alike, i)
             self.sorts[i] = self._sort(i)
+        for end in ends:
+            read = _Read(end.compared)
+            self.ends.setdefault(end.position, []).append((read, end.number))
 
     def made(self) -> Recording:
         """The recording with what all of them need, in the order of what it is needed for.
 
         So that of a loop in time is a loop as well, from the same iteration on.
         """
-        for i, needed in sorted(self._all_needed().items()):
+        needed, added, users = self._all_needed(), self._all_added(), set(self.users)
+        for i in sorted({*needed, *added, *self.ends}):
             # What is unknown has the margin of its own size.
-            for read in needed:
+            for read in needed.get(i, ()):
                 with suppress(Unknown):
                     self._squares(read)
-            if i in self.users:
+            if i in users:
                 with suppress(Unknown):
                     self._check(i)
+            if i in added:
+                self._terms(_Read(i))
+            for read, end in self.ends.get(i, ()):
+                number = self._constant(end)
+                self._add(near_tie, [read, number, self._terms(read)])
         if not self.codes:
             return self.recording
         given, more = self.recording, len(self.numbers)
@@ -288,7 +303,7 @@ class _Margins:
             alike = {(self.first[r.position], r.owner) for r in reads}
             positive = positive or len(reads) > len(alike)
             return _Sort(exact, exact and all(x.is_same for x in some), plain, positive)
-        positive = rule in _NEVER_NEGATIVE or positive
+        positive = rule in NEVER_NEGATIVE or positive
         if rule in _FLAT or rule is ops.select:
             same = all(x.is_same for x in some)
             return _Sort(exact, same, plain, positive)
@@ -425,6 +440,50 @@ class _Margins:
                 slope = self._add(_slope(rule, k), numbers, self._parameters(i))
                 squares.append(self._add(ops.mul, [slope, self._of(operand)]))
         return self._sum(squares)
+
+    # --- the squares of the terms of a sum alone --------------------------------------------------
+
+    def _all_added(self) -> set[int]:
+        """The sums whose terms are looked at, and the sums that are terms of them."""
+        found, waiting = set[int](), [read for ends in self.ends.values() for read, _ in ends]
+        while waiting:
+            read = waiting.pop()
+            if self._is_through(read) and read.position not in found:
+                found.add(read.position)
+                waiting += self._reads(read.position)
+        return found
+
+    def _is_through(self, read: _Read) -> bool:
+        """Whether it is a sum, or a plain multiple: what these are made of is looked at."""
+        rule = self._rule(read.position)
+        is_multiple = rule is ops.mul and self.has_number[read.position]
+        return read.owner < 0 and (rule is ops.add or is_multiple)
+
+    def _terms(self, read: _Read) -> _Read:
+        """The sum of the squares of its terms; those of sums in it are known."""
+        key = "terms", read
+        if key not in self.known:
+            i, number = read.position, self._number(read.position)
+            reads = self._reads(i) if read.owner < 0 else []
+            if not self._is_through(read):
+                is_product = read.owner < 0 and self._rule(i) is ops.mul
+                made = self._product([self._square(r) for r in (reads if is_product else [read])])
+            elif self._rule(i) is ops.add:
+                more = [] if number is None else [self._constant(number * number)]
+                made = self._sum([*[self._terms(r) for r in reads], *more])
+            else:
+                assert number is not None
+                made = self._product([self._terms(reads[0]), self._constant(number * number)])
+            self.known[key] = made.position
+        return _Read(self.known[key])
+
+    def _square(self, read: _Read) -> _Read:
+        if read.owner < 0 and self.given_codes[read.position] == CONSTANT:
+            return self._constant(self.given_constants[read.position][0] ** 2)
+        return self._add(ops.mul, [read, read])
+
+    def _product(self, factors: list[_Read]) -> _Read:
+        return functools.reduce(lambda a, b: self._add(ops.mul, [a, b]), factors)
 
     # --- what rounding may decide -----------------------------------------------------------------
 

@@ -235,7 +235,7 @@ def _formulas(call: Call, made: Trace, inputs: Sequence[Named]) -> Formulas:
     root = wanted_of(made.recording)
     assert root is not None
     source = RecordedCall.of(call, made.recording, root.position, margins=False)
-    if with_margins(made.recording) is not made.recording:
+    if with_margins(made.recording, poles=False) is not made.recording:
         raise Untranslatable("terms that may cancel are compared, and formulas do not say how far")
     program = source.without_steps(False)
     assert program is not None
