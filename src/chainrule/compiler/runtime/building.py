@@ -28,9 +28,9 @@ from chainrule.compiler.lift.alignment import (
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Program
 from chainrule.compiler.lift.smaller import Smaller
+from chainrule.compiler.runtime.costs import LLVM
 from chainrule.compiler.runtime.families import VAIN, Family, Lengths, SharedCode, placed_among
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
-from chainrule.compiler.runtime.ledger import LLVM
 from chainrule.compiler.runtime.lengths import (
     Growth,
     Places,

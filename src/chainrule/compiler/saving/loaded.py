@@ -20,9 +20,10 @@ from chainrule.compiler.capture.tracing import Trace, Tracer
 from chainrule.compiler.lift.alignment import Layout
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.runtime.building import KnownLengths, machine_code
+from chainrule.compiler.runtime.costs import BUILD, REPLAY, allowance
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.ledger import BUILD, REPLAY, Ledger, allowance
+from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.pipeline import Options, Pipeline
 from chainrule.compiler.runtime.variants import EAGERLY, Binding, Run, Structure, Variant
@@ -251,9 +252,10 @@ class LoadedDispatch(Dispatch):
 
     def __init__(self, saved: SavedFunction) -> None:
         replay = Replay(saved.name, saved.signature)
-        super().__init__(replay, saved.options)
+        ledger = LoadedLedger()
+        super().__init__(replay, saved.options, ledger=ledger)
         self.saved = saved
-        self._ledger: LoadedLedger = LoadedLedger()
+        self._ledger: LoadedLedger = ledger
         self._pipeline: LoadedPipeline = LoadedPipeline(
             saved, self._tracer, self._counts, self._ledger, self.lock
         )
