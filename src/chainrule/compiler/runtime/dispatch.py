@@ -373,17 +373,6 @@ class Dispatch:
         elif is_served:
             self.notices.replays_do_not_pay(None)
 
-    def _affords_recording(self, call: Call, structure: Structure, is_due: bool) -> bool:
-        """Whether a call that nothing serves may be recorded, by what it costs."""
-        given = self._is_asked_for, is_of_numbers(call)
-        if self._waiting.counts_alike and not (is_due or self._is_asked_for or structure.variants):
-            return False
-        if self._ledger.affords_recording(False, *given):
-            return True
-        if self._pipeline is None or not self._ledger.affords_recording(True, *given):
-            return False
-        return self._pipeline.may_join(call)  # which takes a while to find out
-
     def _run(self, call: Call, at_once: bool, build: bool) -> Run:
         is_due = self.gate.is_due and not at_once
         if self._waiting.end(self._pipeline):
@@ -395,8 +384,7 @@ class Dispatch:
         change = self._change()
         is_new = self._pipeline is None or change is not None
         is_to_pay = not (at_once or self.notices.raises)
-        given = False, self._is_asked_for, is_of_numbers(call)
-        if is_new and is_to_pay and not ledger.affords_recording(*given):
+        if is_new and is_to_pay and not self._waiting.affords_recording(call):
             ledger.missed(0)
             return self._leave_unserved()  # not even what it reaches is looked for
         try:
@@ -495,9 +483,7 @@ class Dispatch:
             twin = pipeline.recorded_instead(structure, call)
             if twin is not None:
                 structure, call = pipeline.structure(twin), twin
-            with ledger.is_due() if is_due else nullcontext():
-                affords = self._affords_recording(call, structure, is_due)
-            if not affords:
+            if not self._waiting.may_record(call, structure, pipeline, is_due):
                 return self._leave_unserved()
         if not at_once and self.traces_texts and self._varying.may_vary(call):
             build = False  # not for what the next text may take the place of

@@ -13,13 +13,17 @@ calls eagerly by itself. There are three things to wait for:
 from __future__ import annotations
 
 import enum
+from contextlib import nullcontext
 from dataclasses import dataclass
 
+from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.fast_path import Gate
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.notices import Notices
 from chainrule.compiler.runtime.pipeline import Pipeline
+from chainrule.compiler.runtime.refusals import is_of_numbers
+from chainrule.compiler.runtime.variants import Structure
 from chainrule.core.backend import kernels
 
 LONGEST_COUNT = 4096  # calls that the gate counts, before one is looked at that is not due
@@ -87,6 +91,22 @@ class Waiting:
         """
         others = self._counts.calls - self._tried_at
         return self._gate.due > 0 and self._gate.path is not None and others > LONGEST_COUNT
+
+    def affords_recording(self, call: Call, joins: bool = False) -> bool:
+        """Whether a recording of a call can be paid for; ``joins``: on the code of a longer one."""
+        return self._ledger.affords_recording(joins, self._asked, is_of_numbers(call))
+
+    def may_record(
+        self, call: Call, structure: Structure, pipeline: Pipeline, is_due: bool
+    ) -> bool:
+        """Whether a call that nothing serves may be recorded now; ``is_due``: it was waited for."""
+        if self.counts_alike and not (is_due or self._asked or structure.variants):
+            return False
+        with self._ledger.is_due() if is_due else nullcontext():
+            if self.affords_recording(call):
+                return True
+            # It takes a while to find out whether it joins.
+            return self.affords_recording(call, joins=True) and pipeline.may_join(call)
 
     def begin(self, wait: Wait, pipeline: Pipeline | None) -> None:
         """Let the gate run the calls after this one that wait for the same.

@@ -16,7 +16,8 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
-from chainrule.compiler.capture.tracing import Trace, Tracer
+from chainrule.compiler.capture.running import Trace
+from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.lift.alignment import Layout
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.runtime.building import KnownLengths, machine_code
@@ -26,6 +27,7 @@ from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.pipeline import Options, Pipeline
+from chainrule.compiler.runtime.structures import Structures
 from chainrule.compiler.runtime.variants import EAGERLY, Binding, Run, Structure, Variant
 from chainrule.compiler.runtime.verification import agrees, on_tape
 from chainrule.compiler.saving.plain import SaveError, damaged
@@ -215,9 +217,9 @@ class LoadedPipeline(Pipeline):
             raise damaged("a recording has other inputs than its calls")
         self._fill(found, saved)
         if text in self.structures:  # reports name the arguments by this key
-            self.structures = {
-                key if k == text else k: structure for k, structure in self.structures.items()
-            }
+            self.structures = Structures(
+                {key if k == text else k: structure for k, structure in self.structures.items()}
+            )
         return found
 
     def record(self, structure: Structure, call: Call, at_once: bool, build: bool = True) -> Run:
