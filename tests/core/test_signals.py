@@ -6,7 +6,7 @@ import pytest
 
 import chainrule
 from chainrule import tanh
-from chainrule.compiler.capture import tracing
+from chainrule.compiler.capture import running
 from chainrule.core.interrupts import Held
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signal here")
@@ -93,7 +93,7 @@ def test_a_timeout_while_a_function_is_recorded_is_raised(alarmed, monkeypatch):
 
     fast = chainrule.compile(f, on_fallback="eager")
     with monkeypatch.context() as patched:
-        patched.setattr(tracing, "finish", interrupted)
+        patched.setattr(running, "finish", interrupted)
         with pytest.raises(TimeIsUp):
             fast.value_and_grad([0.1, 0.2], 0.3)
     value, _ = fast.value_and_grad([0.1, 0.2], 0.3)

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from chainrule.compiler.capture.arguments import holds_values
-from chainrule.compiler.capture.tracing import Tracer, is_internal
+from chainrule.compiler.capture.tracing import Tracer
+from chainrule.compiler.capture.undisturbed import is_internal
 from chainrule.compiler.differentiation.tracing import DerivativeTracer
 from chainrule.compiler.mapping.calls import map_derivative
 from chainrule.compiler.runtime import calls, report

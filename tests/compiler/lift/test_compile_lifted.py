@@ -34,7 +34,7 @@ from chainrule import (
     vsum,
     where,
 )
-from chainrule.compiler.runtime import fast_path, pipeline
+from chainrule.compiler.runtime import fast_path, structures
 from chainrule.core import ops
 
 pytest.importorskip("llvmlite")
@@ -732,7 +732,7 @@ def test_many_compilations_do_not_grow():
 
 
 def test_variants_dropped_release_their_code(monkeypatch):
-    for module in (pipeline, fast_path):
+    for module in (structures, fast_path):
         monkeypatch.setattr(module, "VARIANTS", 16)
     fast = chainrule.compile(
         lambda p, k: sum(x * float(f"{k}") for x in p), lift=True, on_fallback="eager"

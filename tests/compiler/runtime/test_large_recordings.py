@@ -13,7 +13,7 @@ from compile_view import View
 
 import chainrule
 from chainrule import Value, exp, tanh
-from chainrule.compiler.capture import tracing
+from chainrule.compiler.capture import undisturbed
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import trace
@@ -123,8 +123,8 @@ def test_a_recording_is_the_same_with_and_without_its_graph(function, arguments)
 def test_a_function_that_asks_for_its_graph_is_recorded_with_it(monkeypatch):
     from chainrule.compiler.capture import tracing
 
-    tried, real = [], tracing._trace
-    monkeypatch.setattr(tracing, "_trace", lambda *a: (tried.append(a[6]), real(*a))[1])
+    tried, real = [], tracing.run_recorded
+    monkeypatch.setattr(tracing, "run_recorded", lambda *a: (tried.append(a[6]), real(*a))[1])
     state = survey(own_derivative)
     call = flatten_call(([0.3, -0.4, 0.5], [1.5]), {}, differentiate=True)
     tracing.trace(own_derivative, state, call)
@@ -289,15 +289,15 @@ def test_a_recorded_call_lets_go_of_its_nodes_without_the_garbage_collector():
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-@pytest.mark.parametrize("count", [3, tracing.MANY])
+@pytest.mark.parametrize("count", [3, undisturbed.MANY])
 def test_the_garbage_collector_is_as_it_was_after_many_stand_ins_were_made(count, enabled):
     before = gc.isenabled()
     (gc.enable if enabled else gc.disable)()
     try:
-        with tracing._collector_paused(count):
+        with undisturbed.collector_paused(count):
             inside = gc.isenabled()
         assert gc.isenabled() is enabled
-        assert inside is (enabled and count < tracing.MANY)
+        assert inside is (enabled and count < undisturbed.MANY)
     finally:
         (gc.enable if before else gc.disable)()
 

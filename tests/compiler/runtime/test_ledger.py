@@ -20,9 +20,10 @@ from compile_view import View
 import chainrule
 from chainrule import Value
 from chainrule.compiler.capture import disassembly
-from chainrule.compiler.runtime import building, ledger, notices
+from chainrule.compiler.runtime import building, ledger, notices, resting
+from chainrule.compiler.runtime.costs import BUILD, EAGER, RECORD, Cost, allowance
 from chainrule.compiler.runtime.fast_path import FastPath
-from chainrule.compiler.runtime.ledger import BUILD, EAGER, RECORD, Cost, Ledger, allowance
+from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import Memory, _limit, memory, size
 from chainrule.compiler.runtime.variants import Path
 
@@ -105,7 +106,7 @@ def test_a_fast_path_that_tries_more_in_vain_than_it_saves_is_given_up(no_allowa
     assert True in given_up
     assert book.rests
     assert given_up.index(True) * 17 * 0.5 * 2500 * ledger.REPLAY.each < 2.5 * (
-        ledger.DECLINED * EAGER.of(2500)
+        resting.DECLINED * EAGER.of(2500)
     )
 
 
@@ -181,8 +182,8 @@ def test_looking_in_vain_takes_a_small_part_of_eager_time(instructions, no_allow
             lookups += 1
             book.missed(1)
         book.ran_eagerly()
-    spent = (lookups - ledger.LOOKS) * ledger.REPLAY.fixed
-    assert 0.0 < spent <= ledger.LOOKING * calls * EAGER.of(instructions)
+    spent = (lookups - resting.LOOKS) * ledger.REPLAY.fixed
+    assert 0.0 < spent <= resting.LOOKING * calls * EAGER.of(instructions)
 
 
 def test_replays_outside_the_fast_path_do_not_end_a_rest(no_allowance):

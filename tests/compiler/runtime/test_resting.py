@@ -9,8 +9,9 @@ import pytest
 
 import chainrule
 from chainrule import FallbackError, FallbackWarning, Value
-from chainrule.compiler.runtime.ledger import LONGEST_REST, allowance
+from chainrule.compiler.runtime.costs import allowance
 from chainrule.compiler.runtime.notices import MOST_UNSERVED
+from chainrule.compiler.runtime.resting import LONGEST_REST
 
 pytestmark = pytest.mark.filterwarnings("ignore::chainrule.FallbackWarning")
 native = pytest.mark.skipif(chainrule.engine != "native", reason="C runs them")

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture import known
-from chainrule.compiler.capture.arrays import ORDERS, DataArray, compared_values
+from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.keyed import is_keyed
 from chainrule.compiler.capture.lookups import Looked, contains
 from chainrule.compiler.capture.making import store
+from chainrule.compiler.capture.masks import ORDERS, compared_values
 from chainrule.compiler.capture.merging import (
     CannotMerge,
     as_bool,

@@ -25,7 +25,7 @@ from chainrule.compiler.capture.alike import (
     is_method,
     may_tell,
 )
-from chainrule.compiler.capture.arrays import ORDERS, DataArray, compared_values
+from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.asking import Asking, ask_by_fields, ask_by_name, asking_getter
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.changing import (
@@ -55,6 +55,7 @@ from chainrule.compiler.capture.making import (
     put_pair,
     store,
 )
+from chainrule.compiler.capture.masks import ORDERS, compared_values
 from chainrule.compiler.capture.merging import store_by_integer
 from chainrule.compiler.capture.modules import is_library
 from chainrule.compiler.capture.outside import loaded, loaded_from, stored, stored_in

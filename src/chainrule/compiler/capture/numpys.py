@@ -21,6 +21,9 @@ def _functions(module: Any, names: str) -> frozenset[Any]:
     return frozenset(getattr(module, name) for name in names.split() if hasattr(module, name))
 
 
+#: types of items
+BOOL, INT64, FLOAT64 = np.dtype(bool), np.dtype(np.int64), np.dtype(np.float64)
+OBJECT = np.dtype(object)
 #: arithmetic of the items, which is recorded; the result is a new array or a number
 RECORDED = _functions(
     np,

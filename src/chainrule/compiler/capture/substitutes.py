@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture import numpys
-from chainrule.compiler.capture.arrays import ARRAY, ASARRAY, DataArray, numbers
+from chainrule.compiler.capture.arrays import DataArray, numbers
 from chainrule.compiler.capture.captured import REPLACES, Replacement
 from chainrule.compiler.capture.choosing import PLACES
 from chainrule.compiler.capture.known import DISPATCHED
+from chainrule.compiler.capture.numpy_calls import ARRAY, ASARRAY
 from chainrule.compiler.capture.standins import Detached, StandIn
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole

@@ -1,86 +1,47 @@
-"""One recorded run of a function for one call's arguments.
+"""How a function is recorded: which runs it takes, and what makes them.
 
-In: a function, its state and a call. Out: a ``Trace``: the recording, which integers it used
-how, and the Values that are its inputs. A trace has no visible side effects: the arguments are
-copies, perturbed numbers are put back, and so are the random states.
+In: a function, its state and a call. Out: a ``Trace``, of the first run (``running``) in which
+nothing happened that a recording of its kind cannot hold; and whether another run, with numbers a
+little off, repeats it.
 """
 
 from __future__ import annotations
 
-import gc
 import os
-import random
 import sys
-import threading
 import types
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from chainrule.compiler.capture import places
-from chainrule.compiler.capture.alike import Alike, Reach, found_alike
 from chainrule.compiler.capture.arguments import (
     Call,
-    Makers,
     Nudge,
-    Rebuilt,
-    as_float,
     eager_arguments,
     nudges,
-    rebuild,
 )
-from chainrule.compiler.capture.arithmetic import data_numbers
 from chainrule.compiler.capture.captured import CapturedState
-from chainrule.compiler.capture.flattening import finish, note
 from chainrule.compiler.capture.forks import Impure
-from chainrule.compiler.capture.handing import CHANGES, Handed, handed
 from chainrule.compiler.capture.harmless import names_only_known
 from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.keyed import NotKeyed
-from chainrule.compiler.capture.marks import Marker, Noted
+from chainrule.compiler.capture.marks import Marker
 from chainrule.compiler.capture.outside import (
     ADVICE,
-    RANDOM_ADVICE,
-    Changes,
     Kept,
     Outside,
-    changed_places,
-    line_of_change,
 )
 from chainrule.compiler.capture.reading import Observed
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.recordings import PINNED, Recording
-from chainrule.compiler.capture.replacing import recording
 from chainrule.compiler.capture.rewriting import original
-from chainrule.compiler.capture.standins import Detached, StandIn, Unrecordable
-from chainrule.compiler.capture.texts import TracedText
-from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.running import Trace, run_recorded
+from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.capture.undisturbed import plain_modes
 from chainrule.compiler.capture.walking import survey
-from chainrule.core.backend import Value, kernels, modes
-from chainrule.core.errors import GraphNeeded, caller_at
-from chainrule.derivatives.transforms import differentiating
-from chainrule.trees import is_named_tuple, is_record, map_leaves
-
-MANY = 1 << 14  # objects made at once: the collector would look at all of them again and again
-
-
-@dataclass(frozen=True)
-class Trace:
-    """A recording and what its making showed."""
-
-    recording: Recording
-    captured: tuple[Value, ...]  # Values reached through the captured state, as inputs
-    numeric: frozenset[int]  # integer slots used as a number
-    settled: tuple[str, ...]  # where data became static
-    uses_math: bool = False  # it holds for finite data only: functions of ``math`` would raise
-    asks: bool = True  # it may depend on which Value or list the function has
-    exponents: frozenset[str] = frozenset()  # the lines at which exponents became static
-    alike: Alike = Alike.NONE  # plain calls for which it holds too, if it is of ``value_and_grad``
-    derived_from: Trace | None = None  # of a derivative: the recording that was differentiated
-    noted: Noted | None = None  # instead of a recording, whose instructions were not kept
+from chainrule.core.backend import Value, kernels
+from chainrule.core.errors import GraphNeeded
 
 
 @dataclass(frozen=True)
@@ -160,6 +121,21 @@ class KeepingTracer(Tracer):
         return state
 
 
+@dataclass(frozen=True)
+class _How:
+    """How a run is to be recorded; see ``trace``."""
+
+    nudge: Nudge | None
+    nudge_data: bool
+    select: bool
+    like: Recording | None
+    both: bool
+    whole: bool
+    exact: bool
+    powers: bool
+    marker: Marker | None
+
+
 def trace(
     function: Callable[..., Any],
     state: CapturedState,
@@ -187,24 +163,29 @@ def trace(
     integers selected, they are static. ``marker``: nothing is kept but what this notes, unless the
     recording is ``whole`` or of both sides.
     """
-    given = (nudge, nudge_data, select, like, both, whole, exact, powers, marker)
+    how = _How(nudge, nudge_data, select, like, both, whole, exact, powers, marker)
+    return _keyed(function, state, call, how)
+
+
+def _keyed(function: Callable[..., Any], state: CapturedState, call: Call, how: _How) -> Trace:
+    """A recording in which stand-ins are keys of containers, where the function allows that."""
     while state.keyed:
         try:
-            return _traced(function, state, call, frozenset(state.true_sites), *given)[0]
+            return _traced(function, state, call, frozenset(state.true_sites), how)[0]
         except NotKeyed as found:
             state.restore()
             state.true_sites.add(found.site)
         except (Exception, Unrecordable, Observed):  # C code may want a true container
             state.restore()
-            made, recorder = _traced(function, state, call, None, *given)
+            made, recorder = _traced(function, state, call, None, how)
             state.keyed = False
             return made
-    made, recorder = _traced(function, state, call, None, *given)
+    made, recorder = _traced(function, state, call, None, how)
     if recorder.hashed and recorder.selector.enabled and not state.catches and not state.keys_tried:
         state.keys_tried = True
         state.keyed = names_only_known(state.functions)
         if state.keyed:
-            return trace(function, state, call, *given)
+            return _keyed(function, state, call, how)
     return made
 
 
@@ -213,19 +194,18 @@ def _traced(
     state: CapturedState,
     call: Call,
     true_sites: frozenset[str] | None,
-    nudge: Nudge | None,
-    nudge_data: bool,
-    select: bool,
-    like: Recording | None,
-    both: bool,
-    whole: bool,
-    exact: bool,
-    powers: bool,
-    marker: Marker | None,
+    how: _How,
 ) -> tuple[Trace, Recorder]:
     """The trace, and what recorded it."""
-    if nudge is not None:
-        call = call.nudged(nudge, state.place, nudge_data)
+    if how.nudge is not None:
+        call = call.nudged(how.nudge, state.place, how.nudge_data)
+    _refuse_unseen(state)
+    found = _of_both_sides(function, state, call, true_sites, how)
+    return _of_one_side(function, state, call, true_sites, how) if found is None else found
+
+
+def _refuse_unseen(state: CapturedState) -> None:
+    """Refuse code that changes or draws what only rewritten code shows, and is not rewritten."""
     codes = [original(f.__code__) for f in state.functions]
     if state.outside and not all(map(REWRITER.sees_all, codes)):
         raise Unrecordable(f"it changes a number outside in code that cannot be rewritten{ADVICE}")
@@ -233,13 +213,26 @@ def _traced(
         raise Unrecordable(
             "it makes a generator of random numbers in code that cannot be rewritten"
         )
+
+
+def _of_both_sides(
+    function: Callable[..., Any],
+    state: CapturedState,
+    call: Call,
+    true_sites: frozenset[str] | None,
+    how: _How,
+) -> tuple[Trace, Recorder] | None:
+    """Such a trace; None where it is not asked for, or cannot be made."""
+    both = how.both
     if both and state.contains:
         both = all(REWRITER.rewritten(f.__code__) for f in state.functions)
     while both and not (state.looks or state.asks or state.catches):
-        recorder = Recorder(call.ints, select, False, frozenset(state.plain_sites), powers)
+        plain_sites = frozenset(state.plain_sites)
+        recorder = Recorder(call.ints, how.select, False, plain_sites, how.powers)
         recorder.true_sites = true_sites
         try:
-            return _trace(function, state, call, nudge, recorder, like, whole=True), recorder
+            made = run_recorded(function, state, call, how.nudge, recorder, how.like, whole=True)
+            return made, recorder
         except Impure as found:
             others = [site for site in found.sites if site not in state.plain_sites]
             if not others:
@@ -247,15 +240,28 @@ def _traced(
             state.plain_sites.add(others[0])
         except Observed:
             break
-    observed, whole = state.looks, whole or state.looks or kernels is None
+    return None
+
+
+def _of_one_side(
+    function: Callable[..., Any],
+    state: CapturedState,
+    call: Call,
+    true_sites: frozenset[str] | None,
+    how: _How,
+) -> tuple[Trace, Recorder]:
+    """One in which branches go one way; again, and otherwise, where the function can tell."""
+    observed, whole = state.looks, how.whole or state.looks or kernels is None
     spells = not state.catches
     while True:
-        recorder = Recorder(
-            call.ints, select and not observed, exact or observed, powers=powers, spells=spells
-        )
+        select, exact = how.select and not observed, how.exact or observed
+        recorder = Recorder(call.ints, select, exact, powers=how.powers, spells=spells)
         recorder.true_sites = true_sites
         try:
-            return _trace(function, state, call, nudge, recorder, like, whole, marker), recorder
+            made = run_recorded(
+                function, state, call, how.nudge, recorder, how.like, whole, how.marker
+            )
+            return made, recorder
         except Observed:
             if observed or recorder.keyed_sites:
                 raise
@@ -266,310 +272,6 @@ def _traced(
             if not recorder.spelled:
                 raise
             spells = False  # it may be C code that wants a true string
-
-
-def _trace(
-    function: Callable[..., Any],
-    state: CapturedState,
-    call: Call,
-    nudge: Nudge | None,
-    recorder: Recorder,
-    like: Recording | None,
-    whole: bool,
-    marker: Marker | None = None,
-) -> Trace:
-    inputs: list[Value] = []
-
-    def value(x: Any) -> Value:
-        inputs.append(x if isinstance(x, Value) else Value(x))
-        return inputs[-1]
-
-    def values(items: list[float]) -> list[Value]:
-        made = list(map(Value, items))
-        inputs.extend(made)
-        return made
-
-    def number(x: float, kind: type) -> Detached:
-        inputs.append(Value(x))
-        return Detached(recorder, inputs[-1], is_data=True, kind=kind)
-
-    def numbers(items: list[float], kind: type) -> list[Detached]:
-        with _collector_paused(len(items)):
-            return data_numbers(recorder, values(items), kind, Detached)
-
-    slots = iter(range(len(call.ints)))
-
-    def integer(_: int, kind: type) -> Traced:
-        node = next(slots)
-        return Traced(recorder, as_truth(node) if kind is np.bool_ else node, kind)
-
-    def text(x: str) -> TracedText:
-        recorder.texts = True
-        return TracedText(recorder, tuple([next(slots) for _ in x]))
-
-    def as_truth(node: int) -> int:
-        return recorder.integers.step("bool", node)
-
-    def truth(_: bool) -> Traced:
-        return Traced(recorder, as_truth(next(slots)))
-
-    makers = Makers(value, number, integer, values=values, numbers=numbers, text=text, truth=truth)
-    rebuilt = rebuild(call, makers)
-    for x, _ in rebuilt.arrays:
-        if type(x) is np.ndarray and x.dtype != object:  # numpy's functions would write unseen
-            x.flags.writeable = False
-    recorder.arguments += [rebuilt.arguments, rebuilt.keywords]
-    recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
-    containers = (*state.lists, *state.dicts, *state.sets, *state.arrays, *rebuilt.records)
-    recorder.watched = {id(x) for x, *_ in containers} | recorder.passed
-    recorder.watched.update(id(vars(x)) for x, *_ in rebuilt.records if hasattr(x, "__dict__"))
-    recorder.module_names, recorder.whole_modules = state.module_names, state.whole_modules
-    recorder.unasked = state.unasked
-    passed = set(map(id, call.values))
-    captured = tuple([v for v in state.values if id(v) not in passed])
-    inputs += captured
-    recorder.numbers = [Value(as_float(i)) for i in call.ints]
-    inputs += recorder.numbers
-    if not whole and kernels is not None:
-        modes.graph_asked = False
-        arrays = None if like is None else (like.inputs, *like.arrays[:4])
-        marks = None if marker is None else (marker.marks.seed, marker.marks.offset)
-        recorder.nodes = kernels.Instructions(inputs, [*call.values, *captured], arrays, marks)
-        recorder.marker = marker
-        if marker is not None:
-            kernels.swap_grads(inputs[: call.first], marker.direction.copy())
-    drawn, labels = _random_states(), [v.label for v in inputs] if state.looks else []
-    try:
-        with (
-            moved(state.values, nudged_numbers(state.values, nudge)),
-            plain_modes(),
-            np.errstate(all="ignore"),  # a run of nobody's: what eager runs warn of is enough
-            differentiating(inputs[: call.first] if call.key[0] else []),
-            REWRITER.visible(state.functions, recorder.both),
-            recording(recorder),
-        ):
-            result = function(*rebuilt.arguments, **rebuilt.keywords)
-            if not whole and modes.graph_asked:
-                raise GraphNeeded
-            found = _handed(result, recorder, state, rebuilt, call, passed or captured)
-            result, whole_result = found.result, (found.result, [x.items for x in found.changes])
-            held = passed.union(map(id, captured))
-            if not call.key[0]:
-                _check_identities(whole_result, held, recorder)
-            if recorder.either and (recorder.tells or state.tells):
-                raise Observed
-            held.update(map(id, inputs[: call.first] if call.key[0] else []))
-            seen = [] if call.key[0] else _values_in(whole_result)
-            noted, alike = None, Alike.NONE
-            with caller_at(places.of_result(function)):
-                if recorder.marker is not None:
-                    made, noted = note(recorder, result)
-                else:
-                    made = finish(
-                        recorder, inputs, result, like, held, seen, found.changes, not call.key[0]
-                    )
-            if noted is None:
-                alike = _alike(recorder, state, call, made)
-        if recorder.unkeyed is not None:
-            raise NotKeyed(recorder.unkeyed)
-        if recorder.refused is not None:
-            raise Unrecordable(recorder.refused)
-        if recorder.undefined is not None:
-            raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
-        recorder.selector.check(recorder.identity)
-        if not found.checked and rebuilt.changed():
-            raise Unrecordable(CHANGES)
-        if recorder.same_texts:
-            state.compare_texts()
-        change = state.changed()
-        if change is not None:
-            line = line_of_change(state, recorder.stores_into)
-            raise Changes(f"it changes {change}{line}", changed_places(state))
-        for key, line in recorder.stores_into.items():  # who else reads it may have the same one
-            if key not in found.checked:
-                raise Unrecordable(f"it changes something, and puts it back, at {line}")
-        if state.looks and [v.label for v in inputs[: len(labels)]] != labels:
-            raise Unrecordable("it changes the label of a Value")
-        if _random_states() != drawn:
-            raise Unrecordable(f"it draws random numbers{RANDOM_ADVICE}")
-    except BaseException:
-        if not recorder.both:  # which may have been on a side that is not taken
-            state.changes_in_calls |= state.changed() is not None
-        state.restore()
-        for v, label in zip(inputs, labels, strict=False):
-            v.label = label
-        raise
-    finally:
-        recorder.forget()
-    return Trace(
-        made,
-        captured,
-        frozenset(recorder.used_as_number),
-        tuple(recorder.settled),
-        recorder.uses_math,
-        state.asks or recorder.identity if recorder.both else state.identity,
-        frozenset(recorder.exponents),
-        alike,
-        noted=noted,
-    )
-
-
-def may_be_alike(state: CapturedState) -> bool:
-    """Whether a recording of ``value_and_grad`` may hold for plain calls, by what it captures."""
-    asks = state.identity or state.asks or state.tells or state.looks or state.catches
-    others = state.outside or state.draws or state.values or state.keyed
-    return state.reach is not Reach.UNKNOWN and not asks and not others
-
-
-def _alike(recorder: Recorder, state: CapturedState, call: Call, made: Recording) -> Alike:
-    """The plain calls for which a recording of ``value_and_grad`` holds."""
-    if not call.key[0] or call.roots or not may_be_alike(state):
-        return Alike.NONE
-    if not all(REWRITER.sees_all(original(f.__code__)) for f in state.functions):
-        return Alike.NONE
-    return found_alike(recorder, made, call.first, state.reach)
-
-
-@contextmanager
-def _collector_paused(count: int) -> Iterator[None]:
-    """No garbage collection while very many objects are made, none of which is garbage."""
-    paused = count >= MANY and gc.isenabled()
-    if paused:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if paused:
-            gc.enable()
-
-
-def _tuples_in(tree: Any) -> set[int]:
-    """The ids of the tuples in nested arguments."""
-    found = {id(tree)} if isinstance(tree, tuple) else set()
-    if isinstance(tree, list | tuple | dict):
-        for x in tree.values() if isinstance(tree, dict) else tree:
-            found |= _tuples_in(x)
-    return found
-
-
-def _handed(
-    result: Any,
-    recorder: Recorder,
-    state: CapturedState,
-    rebuilt: Rebuilt,
-    call: Call,
-    has_graph: Any,
-) -> Handed:
-    """What the function returned, and what it changed, as a replay can do it too.
-
-    Where Values are around, it may change nothing, and return nothing that it was passed.
-    """
-    outside = {id(x) for x, *_ in (*state.lists, *state.dicts, *state.arrays, *state.sets)}
-    arrays = [x for x, _ in rebuilt.arrays]
-    if call.key[0] or has_graph or state.outside or recorder.marker is not None:
-        tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
-        if not call.key[0]:
-            _look_for_copies(result, recorder)
-        _check_returned(result, outside | recorder.passed, tuples, state, arrays)
-        return Handed(result)
-    stored, others = recorder.stores_into.keys(), outside | state.objects_by_id.keys()
-    # What integers selected is a copy of what was passed.
-    found = handed(rebuilt, result, stored.__contains__, others, recorder.selector.observed)
-    new: list[Any] = []
-    map_leaves(new.append, [found.result, [x.items for x in found.changes]], records=True)
-    new = [x for x in new if isinstance(x, np.ndarray)]
-    _check_returned(new, outside, set(), state, arrays)
-    return found
-
-
-def _look_for_copies(x: Any, recorder: Recorder) -> None:
-    """``Observed`` where a container is returned that is a copy of what an integer selected."""
-    kind = type(x)
-    if kind in (list, tuple, dict) or isinstance(x, np.ndarray):
-        recorder.selector.observed(x)
-    if kind in (list, tuple, dict):
-        for item in x.values() if kind is dict else x:
-            _look_for_copies(item, recorder)
-
-
-def _check_returned(
-    result: Any, outside: set[int], tuples: set[int], state: CapturedState, arrays: list[Any]
-) -> None:
-    """Refuse a result that is, or holds, a container which others hold too: it would be a copy.
-
-    ``outside``: the ids of those. ``arrays``: those that were passed; what shares memory with one
-    is a view of it.
-    """
-    stack, seen = [result], set[int]()
-    held = [np.ndarray.view(x, np.ndarray) for x in (*arrays, *[x for x, *_ in state.arrays])]
-    while stack:
-        x = stack.pop()
-        if isinstance(x, np.ndarray):
-            memory = np.ndarray.view(x, np.ndarray)
-            if any(np.may_share_memory(memory, other) for other in held):
-                raise Unrecordable("it returns an array whose memory is used elsewhere too")
-            held.append(memory)
-        if type(x) in (list, dict):
-            if id(x) in outside or id(x) in seen:
-                raise Unrecordable("it returns a list or dict that is held elsewhere too")
-            seen.add(id(x))
-        if is_named_tuple(x) or is_record(x):
-            raise Unrecordable(f"it returns a {type(x).__name__}")
-        if id(x) in tuples:
-            raise Unrecordable("it returns a tuple that it was passed")
-        if type(x) is dict and any(isinstance(key, StandIn) for key in x):
-            raise Unrecordable("it returns a dict with keys that it was passed")
-        if type(x) in (list, tuple, dict):
-            stack.extend(x.values() if type(x) is dict else x)
-
-
-def _check_identities(result: Any, held: set[int], recorder: Recorder) -> None:
-    """Refuse a result that is a Value which others hold: it would be another one.
-
-    What max or min chose is not known to be: it is recorded again by branches.
-    """
-    returned = {id(x): x for x in _values_in(result)}
-    if not held.isdisjoint(returned):
-        raise Unrecordable("it returns a Value that it was passed or reaches by itself")
-    for key, x in returned.items():
-        others = recorder.selector.origins(x) - {key}
-        if not others.isdisjoint(held) or not others.isdisjoint(returned):
-            raise Observed
-
-
-def _values_in(result: Any) -> list[Value]:
-    """The Values of a result, in lists, dicts and arrays too."""
-    found: list[Value] = []
-
-    def note(leaf: Any) -> None:
-        items = leaf.flat if isinstance(leaf, np.ndarray) and leaf.dtype == object else [leaf]
-        found.extend(x for x in items if isinstance(x, Value))
-
-    map_leaves(note, result, records=True)
-    return found
-
-
-def nudged_numbers(values: list[Value], nudge: Nudge | None) -> list[float] | None:
-    """Where to move Values that a function reaches by itself; None: they are to stay."""
-    if nudge is None or threading.active_count() > 1:  # other threads must not see it
-        return None
-    return [nudge(v._number) for v in values]
-
-
-@contextmanager
-def moved(values: list[Value], numbers: list[float] | None) -> Iterator[None]:
-    """The user's own Values, with other numbers for a while."""
-    if numbers is None:
-        yield
-        return
-    before = [v._number for v in values]
-    try:
-        for v, number in zip(values, numbers, strict=True):
-            v.data = number
-        yield
-    finally:
-        for v, number in zip(values, before, strict=True):
-            v.data = number
 
 
 def compare_errors(
@@ -624,44 +326,6 @@ def _errors_noted(codes: set[types.CodeType]) -> Iterator[list[tuple[str, int, s
         yield found
     finally:
         sys.settrace(None)
-
-
-@contextmanager
-def plain_modes() -> Iterator[None]:
-    """Gradients on, undefined values raise: whatever the caller's modes are, a recording is one.
-
-    Compiled functions that are called inside run uncompiled: their locks might be held by a thread
-    that waits for the one held here.
-    """
-    before = modes.grad, modes.allow_nonfinite, modes.debug
-    modes.grad, modes.allow_nonfinite, modes.debug = True, False, False
-    modes.internal += 1
-    try:
-        yield
-    finally:
-        modes.internal -= 1
-        modes.grad, modes.allow_nonfinite, modes.debug = before
-
-
-def is_internal() -> bool:
-    """Whether a function runs to be recorded or checked, and not for the user."""
-    return modes.internal > 0
-
-
-def _random_states() -> tuple[Any, ...]:
-    legacy: Any = np.random.get_state()  # noqa: NPY002
-    return random.getstate(), legacy[1].tobytes(), legacy[2:]
-
-
-@contextmanager
-def random_states_kept() -> Iterator[None]:
-    """Put Python's and numpy's random states back afterwards."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
 
 
 def confirm(

@@ -26,7 +26,7 @@ from chainrule.compiler.codegen.walks import Walk, Walks
 from chainrule.compiler.lift.corners import FLOOR, RESULT, Pair, Side, corners, sure_zeros
 from chainrule.compiler.lift.graph import EXTREME, RULE, SUM
 from chainrule.compiler.lift.margins import NEAR
-from chainrule.compiler.lift.program import Addresses, Instruction, Program, Terms, distinct
+from chainrule.compiler.lift.program import Addresses, Instruction, Makers, Terms, distinct
 from chainrule.core import ops
 
 LARGEST = 1e5  # times a number and 1: larger terms lose more than the smallest bound allows for
@@ -352,33 +352,6 @@ class Corners:
         for x in terms[1:]:
             size = size + abs(x)
         return (size > (abs(y) + 1.0) * LARGEST).choose(math.nan, y)
-
-
-class Makers:
-    """Which instruction of a program makes the number at an address: results lie side by side."""
-
-    def __init__(self, program: Program) -> None:
-        starts = np.array([i.start for i in program.instructions], np.int64)
-        self._order = np.argsort(starts, kind="stable")
-        self._starts = starts[self._order]
-        counts = np.array([i.count for i in program.instructions], np.int64)
-        self._ends = self._starts + counts[self._order]
-
-    def one(self, addresses: Addresses) -> int | None:
-        """The instruction that makes all of these numbers; -1: none; None: several do."""
-        if not len(addresses) or addresses.max() < self._starts[0]:
-            return -1
-        low, high = self.all(np.array([addresses.min(), addresses.max()])).tolist()
-        if low == high >= 0:
-            return int(low)
-        (first, *others) = np.unique(self.all(addresses)).tolist()
-        return None if others else int(first)
-
-    def all(self, addresses: Addresses) -> Addresses:
-        """The instruction that makes each number, or -1."""
-        place = np.searchsorted(self._starts, addresses, side="right") - 1
-        inside = (place >= 0) & (addresses < self._ends[place])
-        return np.where(inside, self._order[place], -1)
 
 
 def _least(a: Vector, b: Vector) -> Vector:

@@ -12,8 +12,9 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.running import Trace
 from chainrule.compiler.capture.standins import Unrecordable
-from chainrule.compiler.capture.tracing import Trace, Tracer
+from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.differentiation.derivatives import check_alike, derive
 from chainrule.derivatives.arguments import Argument, flatten_argument
 from chainrule.derivatives.transforms import Transform

@@ -369,3 +369,30 @@ def ranges(starts: npt.NDArray[Any], counts: npt.NDArray[Any]) -> Addresses:
     """starts[0], starts[0] + 1, ... (counts[0] of them), starts[1], ..."""
     ends = np.cumsum(counts)
     return np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)
+
+
+class Makers:
+    """Which instruction of a program makes the number at an address: results lie side by side."""
+
+    def __init__(self, program: Program) -> None:
+        starts = np.array([i.start for i in program.instructions], np.int64)
+        self._order = np.argsort(starts, kind="stable")
+        self._starts = starts[self._order]
+        counts = np.array([i.count for i in program.instructions], np.int64)
+        self._ends = self._starts + counts[self._order]
+
+    def one(self, addresses: Addresses) -> int | None:
+        """The instruction that makes all of these numbers; -1: none; None: several do."""
+        if not len(addresses) or addresses.max() < self._starts[0]:
+            return -1
+        low, high = self.all(np.array([addresses.min(), addresses.max()])).tolist()
+        if low == high >= 0:
+            return int(low)
+        (first, *others) = np.unique(self.all(addresses)).tolist()
+        return None if others else int(first)
+
+    def all(self, addresses: Addresses) -> Addresses:
+        """The instruction that makes each number, or -1."""
+        place = np.searchsorted(self._starts, addresses, side="right") - 1
+        inside = (place >= 0) & (addresses < self._ends[place])
+        return np.where(inside, self._order[place], -1)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import holds_values, like_first
-from chainrule.compiler.capture.tracing import is_internal
+from chainrule.compiler.capture.undisturbed import is_internal
 from chainrule.compiler.mapping.alone import one_by_one, stay_in_lanes
 from chainrule.compiler.mapping.blocks import thread_count
 from chainrule.compiler.mapping.costs import most_alone

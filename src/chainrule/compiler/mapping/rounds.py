@@ -22,8 +22,8 @@ from chainrule.compiler.mapping.lane_code import LaneCode, lane_code
 from chainrule.compiler.mapping.results import Results
 from chainrule.compiler.mapping.stacks import Layout, Samples
 from chainrule.compiler.runtime import calls
+from chainrule.compiler.runtime.costs import BUILD, REPLAY, allowance
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.ledger import BUILD, REPLAY, allowance
 from chainrule.compiler.runtime.results import as_floats, numeric_leaves, root_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.core.interrupts import Held

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.recordings import Recording
+from chainrule.compiler.capture.running import Trace
 from chainrule.compiler.capture.standins import Unrecordable
-from chainrule.compiler.capture.tracing import Trace, Tracer
+from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.lift.alignment import (
     FEW_SHAPES,
     Prefix,
@@ -28,9 +29,10 @@ from chainrule.compiler.lift.alignment import (
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.lift.program import Program
 from chainrule.compiler.lift.smaller import Smaller
+from chainrule.compiler.runtime.causes import SEVERAL
+from chainrule.compiler.runtime.costs import LLVM
 from chainrule.compiler.runtime.families import VAIN, Family, Lengths, SharedCode, placed_among
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
-from chainrule.compiler.runtime.ledger import LLVM
 from chainrule.compiler.runtime.lengths import (
     Growth,
     Places,
@@ -40,7 +42,7 @@ from chainrule.compiler.runtime.lengths import (
 )
 from chainrule.compiler.runtime.machine import MachineCode, repeats_alike
 from chainrule.compiler.runtime.results import lifted_of, wanted_of
-from chainrule.compiler.runtime.variants import Binding, Variant
+from chainrule.compiler.runtime.variants import Binding, Structure, Variant
 from chainrule.compiler.runtime.verification import Expected, agrees, on_tape
 from chainrule.core import errors
 
@@ -335,9 +337,14 @@ class Builder:
         known.meet(call.key)
         return Lengths(call.key, known)
 
-    @property
-    def varies_independently(self) -> bool:
-        """Whether there were calls alike in which lists grow independently of each other."""
+    def is_spread(self, structures: Iterable[Structure]) -> bool:
+        """Whether recordings are of many combinations of lengths, none of which comes often.
+
+        Where lists grow together there are few, and a recording of one is for calls that come soon.
+        """
+        known = [len(structure.variants) for structure in structures if structure.variants]
+        if len(known) < SEVERAL or 2 * len(known) <= sum(known):
+            return False
         return any(vary_independently(list(x.keys)) for x in self._shared.values())
 
     @property

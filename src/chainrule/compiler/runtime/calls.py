@@ -14,7 +14,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, flatten_call, holds_values, like_first
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
-from chainrule.compiler.capture.tracing import is_internal
+from chainrule.compiler.capture.undisturbed import is_internal
 from chainrule.compiler.runtime.assembly import are_free, come_once
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.expansion import Expansion

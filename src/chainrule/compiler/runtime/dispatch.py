@@ -18,27 +18,24 @@ from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.outside import Place
 from chainrule.compiler.capture.standins import Unloaded, Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
-from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime.causes import SEVERAL
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.fast_path import FastPath, gate, new_lock, why_in_python
-from chainrule.compiler.runtime.ledger import Beside, Ledger
+from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.notices import Notices
 from chainrule.compiler.runtime.pipeline import Options, Pipeline
+from chainrule.compiler.runtime.quicker import beside, run_if_too_much, why_quicker
+from chainrule.compiler.runtime.reached import Reached
 from chainrule.compiler.runtime.refusals import is_of_numbers
 from chainrule.compiler.runtime.results import nodes_of
 from chainrule.compiler.runtime.texts import VaryingTexts, static_in, traced_in
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Structure, Variant
-from chainrule.core.backend import Value, kernels, modes
+from chainrule.compiler.runtime.waiting import Waiting
+from chainrule.core.backend import Value, modes
 from chainrule.core.interrupts import Held
 
-ROOTS = 32  # classes and functions that are passed
-CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good,
-OWN_CHANGES = 3  # and of those that its own calls make, before it rests
 SERVED = 2  # calls by each recording, more than which are not few
-MUCH = 2e-5  # seconds to compare the captured state, which a recording has to be worth
-LONGEST_COUNT = 4096  # calls that the gate counts, before one is looked at that is not due
 SAMPLES = 64  # of which the texts are looked at before any of them is recorded
 
 
@@ -56,6 +53,7 @@ class Dispatch:
         options: Options,
         tracer: Tracer | None = None,
         before: Dispatch | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         """``tracer``: what records its calls, if not the function itself is recorded.
 
@@ -75,22 +73,23 @@ class Dispatch:
         self.notices = Notices(self.name, options.on_fallback)
         self._last: Path | None = None
         self._pipeline: Pipeline | None = None
-        self._ledger = Ledger()
+        self._ledger = ledger or Ledger()
         self._varying = VaryingTexts()
-        self._changes = 0
-        self._own_changes = 0  # since it rested for them
-        self._roots: dict[Any, None] = {}  # classes and functions that calls brought, the last ones
         self._has_imported = False  # modules that it imports by itself
-        self._tried_at = -LONGEST_COUNT  # how many calls there were when a cached one was in vain
-        self._others = 0  # times that there were others, less the calls like earlier ones
         #: what answers calls of a function that keeps numbers outside; see ``keeping``
         self.keeping: Any = None
-        self._first_gate = self.gate  # that calls pass first, and where they rest
         self.may_keep = False  # somebody asks for ``changes``
         self.changes: tuple[Place, ...] = ()  # where a recorded run was seen to change numbers
+        #: whether its calls are those of another, and numbers outside are kept around them
+        self.follows = before is not None
+        first = self.gate
         if before is not None:
-            self._first_gate, self._ledger = before.gate, before._ledger
+            first, self._ledger = before.gate, before._ledger
             self._counts, self.notices = before._counts, before.notices
+        self._waiting = Waiting(
+            self.gate, first, self._ledger, self._counts, self.notices, self._is_asked_for
+        )
+        self._reached = Reached(self._tracer, self.notices)
 
     @property
     def name(self) -> str:
@@ -100,7 +99,7 @@ class Dispatch:
     @property
     def brought(self) -> dict[Any, None]:
         """The classes and functions that calls brought, and that belong to the captured state."""
-        return self._roots
+        return self._reached.roots
 
     @property
     def texts(self) -> Texts:
@@ -125,11 +124,6 @@ class Dispatch:
     def serving(self) -> Dispatch:
         """What serves its calls: itself, or another where the function keeps numbers outside."""
         return self if self.keeping is None else self.keeping.dispatch
-
-    @property
-    def follows(self) -> bool:
-        """Whether its calls are those of another, and numbers outside are kept around them."""
-        return self._first_gate is not self.gate
 
     @property
     def _is_asked_for(self) -> bool:
@@ -238,24 +232,18 @@ class Dispatch:
     def rests(self, has_graph: bool = False) -> bool:
         """Whether a call had better run eagerly, without looking for a variant; it is counted.
 
-        The gate is told of the calls after it that are to do the same. What is to raise where it
-        cannot be recorded does not rest: the next call may be one to raise for. ``has_graph``:
-        what the call takes will be seen from its graph, so nothing has to be known of its
-        arguments where no recording can be paid for.
+        The gate is told of the calls after it that are to do the same. ``has_graph``: as in
+        ``Waiting``.
         """
-        if self.notices.raises or self.gate.is_due:
-            return False
-        if not (self._ledger.rests or self._counts_alike or (has_graph and self._is_too_early)):
+        if self._waiting.now(self._pipeline, has_graph) is None:
             return False
         with self.lock:
             self._enter_rested()
-            waits = LONGEST_COUNT if self._counts_alike else 0
-            if not waits and not self._ledger.rests:
-                if not (has_graph and self._is_too_early):
-                    return False
-                waits = self._ledger.calls_to_recording(self._is_asked_for)
+            wait = self._waiting.now(self._pipeline, has_graph)
+            if wait is None:
+                return False
             run = self._leave_unserved()
-            self._first_gate.resting = max(0, self._longest_rest(waits) - 1)
+            self._waiting.begin(wait, self._pipeline)
             self.counts.calls += 1
             self._last = Path.EAGER
             if run.reason is None:
@@ -264,56 +252,10 @@ class Dispatch:
                 self.fall_back(run.reason)
         return True
 
-    @property
-    def _is_too_early(self) -> bool:
-        """Whether it was never recorded, and whatever a call is, that cannot be paid for yet."""
-        asked = self._is_asked_for
-        return self._pipeline is None and not self._ledger.affords_recording(asked=asked)
-
-    @property
-    def _counts_alike(self) -> bool:
-        """Whether calls are recorded only once many like them came, which the gate counts.
-
-        Not where some of which a structure was recorded went another way.
-        """
-        others = self._counts.calls - self._tried_at
-        return self.gate.due > 0 and self.fast_path is not None and others > LONGEST_COUNT
-
-    def _longest_rest(self, waits: int) -> int:
-        """How many calls, this one too, are to run eagerly with nothing to be told or learnt.
-
-        ``waits``: until the function can be recorded at all.
-        """
-        if self._ledger.instructions is None:
-            longest = self._ledger.longest_rest_unsized
-        else:
-            longest = max(waits, self._ledger.longest_rest)
-        left = None if self._pipeline is None else self.notices.until_told
-        return min(longest, left) if left else longest
-
     def _enter_rested(self) -> None:
-        """Count the calls that the gate ran eagerly, and what it tried in vain."""
-        tried, self.gate.tried = self.gate.tried, 0
-        if tried and self._ledger.declined(tried):
-            self.fast_path = None
-        if tried:
-            self._tried_at = self._counts.calls
-        is_spread = self._pipeline is not None and self._pipeline.is_spread
-        counts_alike = is_spread and not self.follows and kernels is not None
-        counted, self.gate.due = self.gate.due, self._ledger.calls_due if counts_alike else 0
-        if counted and not self.gate.due:
-            self._first_gate.resting = min(self._first_gate.resting, self._ledger.longest_rest)
-        calls = self._first_gate.take_rested()
-        if calls:
-            self._counts.calls += calls
-            self._counts.eager += calls
-            self.notices.left_unserved(calls)
+        """Count the calls that the gate ran eagerly."""
+        if self._waiting.enter(self._pipeline):
             self._last = Path.EAGER
-            failed, self._first_gate.failed = min(self._first_gate.failed, calls), 0
-            if calls > failed:
-                self._ledger.ran_eagerly(calls - failed)
-            if failed:
-                self._ledger.failed(failed)
 
     def leave_to_eager(self) -> None:
         """Count a call that runs eagerly for this once."""
@@ -365,7 +307,8 @@ class Dispatch:
         calls, variant = self.gate.quick, self.gate.answered
         if not calls or variant is None:
             return
-        self.gate.quick = self._changes = self._others = 0
+        self.gate.quick = 0
+        self._reached.served_all()
         self.notices.served_all()
         self._counts.calls += calls
         self._counts.replayed += calls
@@ -413,52 +356,27 @@ class Dispatch:
         """
         if run.variant is None or self.captured is None:
             return
-        size, beside = len(run.variant.recording), self._beside(call, run.variant)
-        computed = size - len(call.ints) - call.size + call.first if beside.listed else size
-        comparing = self.captured.compared.seconds
-        pays = self._ledger.quick_replays_pay(computed, comparing, beside)
-        if not pays or (self.follows and not self._ledger.kept_replays_pay(size)):
+        done = beside(call, run.variant, self.fast_path is None and not self._is_asked_for)
+        why = why_quicker(call, run.variant, done, self.captured, self._ledger, self.follows)
+        if why is not None:
             self._ledger.refused()
-            self.notices.replays_do_not_pay(_dear_beside(beside, self.captured, pays))
+            self.notices.replays_do_not_pay(why)
             return
         path = self.fast_path or FastPath(self.captured, self.texts)
         on_tape = run.path is Path.TAPE
         tells, is_served = path.tells, path.learn(call, run.variant, on_tape)
         if self.fast_path is None or path.tells is not tells:
             self.fast_path = path  # the gate reads once how to look at arguments
-        if not is_served and not self._ledger.replays_pay(size):
+        if not is_served and not self._ledger.replays_pay(len(run.variant.recording)):
             self._ledger.refused()
             self.notices.replays_do_not_pay(why_in_python(run.variant.recording.result))
         elif is_served:
             self.notices.replays_do_not_pay(None)
 
-    def _affords_recording(self, call: Call, structure: Structure, is_due: bool) -> bool:
-        """Whether a call that nothing serves may be recorded, by what it costs."""
-        given = self._is_asked_for, is_of_numbers(call)
-        if self._counts_alike and not (is_due or self._is_asked_for or structure.variants):
-            return False
-        if self._ledger.affords_recording(False, *given):
-            return True
-        if self._pipeline is None or not self._ledger.affords_recording(True, *given):
-            return False
-        return self._pipeline.may_join(call)  # which takes a while to find out
-
-    def _beside(self, call: Call, variant: Variant) -> Beside:
-        """What a replay of a call does beside its instructions.
-
-        What is read of its lists counts until some call is quick: the next ones may pass others.
-        """
-        selection, counts = variant.recording.selection, self.fast_path is None
-        if not counts or self._is_asked_for:
-            return Beside(selection.called)
-        steps = [name for name, _ in selection.program.steps]
-        choices = steps.count("choose")
-        return Beside(selection.called, call.listed, choices, len(steps) - choices)
-
     def _run(self, call: Call, at_once: bool, build: bool) -> Run:
         is_due = self.gate.is_due and not at_once
-        self._enter_rested()
-        self._first_gate.resting = 0
+        if self._waiting.end(self._pipeline):
+            self._last = Path.EAGER
         ledger = self._ledger
         if call.refused is not None:
             ledger.missed(0)
@@ -466,8 +384,7 @@ class Dispatch:
         change = self._change()
         is_new = self._pipeline is None or change is not None
         is_to_pay = not (at_once or self.notices.raises)
-        given = False, self._is_asked_for, is_of_numbers(call)
-        if is_new and is_to_pay and not ledger.affords_recording(*given):
+        if is_new and is_to_pay and not self._waiting.affords_recording(call):
             ledger.missed(0)
             return self._leave_unserved()  # not even what it reaches is looked for
         try:
@@ -480,39 +397,69 @@ class Dispatch:
             return Run(Path.EAGER, reason=str(reason))
         if pipeline.captured.looks and not modes.grad:
             return EAGERLY  # it may ask how a Value was made, and here none tells
+        pipeline, structure = self._structure(pipeline, call)
+        if structure.blocked is not None:
+            ledger.missed(0)
+            return Run(Path.EAGER, reason=structure.blocked)
+        run = self._replayed(pipeline, structure, call, at_once, build)
+        if run is not None:
+            return run
+        is_due = is_due and not structure.variants
+        return self._unserved(pipeline, structure, call, at_once, build, is_due)
+
+    def _structure(self, pipeline: Pipeline, call: Call) -> tuple[Pipeline, Structure]:
+        """What is known of such calls, by a pipeline that knows the classes that it brings too."""
         structure = pipeline.structure(call)
         brought = pipeline.captured.belonging(call)
-        if structure.blocked is None and not self._roots.keys() >= set(brought):
+        if structure.blocked is None and not self.brought.keys() >= set(brought):
             try:
                 pipeline = self._with_roots(brought)
                 structure = pipeline.structure(call)
             except Unrecordable as reason:
                 structure.blocked = str(reason)
-        if structure.blocked is not None:
-            ledger.missed(0)
-            return Run(Path.EAGER, reason=structure.blocked)
+        return pipeline, structure
+
+    def _replayed(
+        self, pipeline: Pipeline, structure: Structure, call: Call, at_once: bool, build: bool
+    ) -> Run | None:
+        """A run of the first variant that serves a call; it may get machine code now."""
         for place, variant in enumerate(structure.variants):
             if variant.borrows and at_once:
                 continue  # whoever asks for a recording needs more of it than its machine code
             run = variant.run(call, variant.binding)
             if run is not None:
                 structure.hits += 1
-                self._others = max(0, self._others - 1)
+                self._reached.served()
                 variant.used = memory.now
                 if place and run.path is not Path.EAGER:
                     structure.variants.insert(0, structure.variants.pop(place))
                 if run.path is Path.EAGER:  # undefined: the time that took to find out is lost
-                    ledger.undefined(place + 1, self.fast_path is not None)
+                    self._ledger.undefined(place + 1, self.fast_path is not None)
                     return run
                 size = len(variant.recording)
-                ledger.replayed(size, nodes=variant.eager_nodes, tried=place)
+                self._ledger.replayed(size, nodes=variant.eager_nodes, tried=place)
                 if variant.may_join or (run.path is Path.TAPE and variant.waits):
                     surely = at_once and build
-                    with Held(), ledger.asked_for() if surely else nullcontext():
+                    with Held(), self._ledger.asked_for() if surely else nullcontext():
                         if pipeline.build_when_worth_it(variant, call, surely):
                             run = variant.run(call, variant.binding)
                 return run or EAGERLY
-        is_due = is_due and not structure.variants
+        return None
+
+    def _unserved(
+        self,
+        pipeline: Pipeline,
+        structure: Structure,
+        call: Call,
+        at_once: bool,
+        build: bool,
+        is_due: bool,
+    ) -> Run:
+        """The run of a call that no variant serves: by other code, recorded now, or eager.
+
+        ``is_due``: calls of its structure have come again and again.
+        """
+        ledger = self._ledger
         with Held():
             borrowed = None if at_once else pipeline.run_shared(structure, call)
             if borrowed is not None:
@@ -525,8 +472,8 @@ class Dispatch:
         if self.traces_texts and self._varying.found(call):
             structure = self._flattened_again(pipeline, call)
             ledger.changed()
-        may_wait = not (at_once or self._is_asked_for or is_of_numbers(call))
-        too_much = self._too_much(pipeline.captured) if may_wait else None
+        may_wait = not (at_once or self._is_asked_for or is_of_numbers(call) or self.notices.raises)
+        too_much = run_if_too_much(pipeline.captured, ledger) if may_wait else None
         if too_much is not None:
             return too_much
         plain, twin = (structure, call), None
@@ -536,9 +483,7 @@ class Dispatch:
             twin = pipeline.recorded_instead(structure, call)
             if twin is not None:
                 structure, call = pipeline.structure(twin), twin
-            with ledger.is_due() if is_due else nullcontext():
-                affords = self._affords_recording(call, structure, is_due)
-            if not affords:
+            if not self._waiting.may_record(call, structure, pipeline, is_due):
                 return self._leave_unserved()
         if not at_once and self.traces_texts and self._varying.may_vary(call):
             build = False  # not for what the next text may take the place of
@@ -563,25 +508,6 @@ class Dispatch:
                 run = pipeline.run_recorded(*plain)
         self.notices.recorded(self.counts, pipeline.reason_to_record)
         return run
-
-    def _too_much(self, captured: CapturedState) -> Run | None:
-        """An eager run, where replays would compare more than they save; None where they may pay.
-
-        Of much captured state an eager call tells first how much there is to compute.
-        """
-        comparing, size = captured.compared.seconds, self._ledger.instructions
-        if comparing <= MUCH or self._ledger.is_endless or self.notices.raises:
-            return None
-        if size is None:
-            return EAGERLY
-        if self._ledger.quick_replays_pay(size, comparing, Beside()):
-            return None
-        self._ledger.refused()
-        return Run(
-            Path.EAGER,
-            reason=f"a replay would compare the {captured.compared} that it reads from outside, "
-            "which takes longer than to run it: pass it the rows that it needs",
-        )
 
     def _flattened_again(self, pipeline: Pipeline, call: Call) -> Structure:
         """What is known of a call, where other texts of it are traced from now on."""
@@ -614,18 +540,14 @@ class Dispatch:
     def _renewed(self, change: str | None) -> Pipeline:
         """The pipeline; a new one where something changed: ``change`` says what."""
         started, pipeline = time.thread_time(), self._pipeline
-        self._changes = 0 if change is None else self._changes + 1
-        if self._changes > CHANGES or (change is not None and self._changes_itself()):
-            cause = self.notices.reason_with(f"it changes {change}")
-            raise Unrecordable(cause or f"{change} changes all the time")
+        self._reached.changed(change, self.captured)
         if pipeline is None or change is not None:
             self.fast_path = None
             self.prepared.clear()
             self.structures.clear()
-            captured = self._surveyed()
             pipeline = Pipeline(
                 self._tracer,
-                captured,
+                self._reached.captured(),
                 self.options,
                 self.counts,
                 self._ledger,
@@ -636,43 +558,15 @@ class Dispatch:
             self.counts.finding_seconds += time.thread_time() - started
         return pipeline
 
-    def _changes_itself(self) -> bool:
-        """Whether calls change what they read, so that the next recording would be in vain too.
-
-        It may end, as where tables are filled: once the calls have rested, another one is made.
-        """
-        if self._pipeline is None or not self._pipeline.captured.changes_in_calls:
-            return False
-        self._own_changes += 1
-        if self._own_changes < OWN_CHANGES:
-            return False
-        self._own_changes = OWN_CHANGES - 2
-        return True
-
-    def _surveyed(self) -> CapturedState:
-        """What the function reaches, and what calls brought, unless that is refused by now."""
-        try:
-            return self._tracer.survey(self._roots)
-        except Unrecordable:
-            if not self._roots:
-                raise
-            self._roots = {}
-            return self._tracer.survey()
-
     def _with_roots(self, brought: Collection[Any]) -> Pipeline:
         """The pipeline, once classes and functions that a call brings are captured state too."""
-        if self._others > CHANGES:
-            raise Unrecordable("it is passed other functions, or other classes, all the time")
-        survey(None, brought)  # which may be refused, for this call and those like it
-        before, self._others = self._roots, self._others + 1
-        kept = [root for root in before if root not in brought]
-        self._roots = dict.fromkeys([*kept[-ROOTS:], *brought])
+        before = self._reached.bring(brought)
         try:
             pipeline = self._renewed("what is passed")
         except Unrecordable:
-            self._roots = before
+            self._reached.roots = before
             raise
-        if not self._roots.keys() >= set(brought):
+        if not self.brought.keys() >= set(brought):
             raise Unrecordable("what it is passed and what it reaches by itself do not go together")
         return pipeline
 
@@ -751,14 +645,3 @@ class Dispatch:
     def is_fresh(self) -> bool:
         """Whether the captured state is as it was."""
         return self.captured is not None and self.captured.changed() is None
-
-
-def _dear_beside(beside: Beside, captured: CapturedState, pays: bool) -> str:
-    """What takes long beside the replay of a small function, in words."""
-    if pays:
-        return "numbers that it keeps outside are read and written around a replay"
-    if beside.called:
-        return "a replay calls functions of Python's, as those that draw from a seed"
-    if beside.reading > captured.compared.seconds:
-        return f"a replay reads all of the {beside.listed:,} numbers that it is passed in lists"
-    return f"{captured.compared} that it reads by itself are compared before a replay"

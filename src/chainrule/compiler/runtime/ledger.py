@@ -5,11 +5,10 @@ machine code cost, and each call pays back: half of its eager time where it ran 
 where it was replayed. So no function gets much slower than eager, however its calls differ. A part
 of what replays save is put by for machine code, which may cost more than any hundred calls save.
 
-Costs are estimated from the number of instructions and not read from a clock: the same calls take
-the same paths, and give the same bits, every time. Only where one turns out ``FAR`` dearer than its
-estimate does the time that the processor took for it count. What machine code costs is estimated
-twice: from the instructions of the recording, and once these are lifted, from those of the array
-program, on which LLVM's time depends.
+Costs are estimated from the number of instructions (``costs.py``) and not read from a clock. Only
+where one turns out ``FAR`` dearer than its estimate does the time that the processor took for it
+count. What machine code costs is estimated twice: from the instructions of the recording, and once
+these are lifted, from those of the array program, on which LLVM's time depends.
 """
 
 from __future__ import annotations
@@ -17,21 +16,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-from chainrule.core.backend import engine
+from chainrule.compiler.runtime.costs import (
+    BUILD,
+    CALLING,
+    COUNTING,
+    EAGER,
+    FINDING,
+    FLATTENING,
+    JOIN,
+    KEEPING,
+    LIFTING,
+    RECORD,
+    REPLAY,
+    SAVED,
+    TRACING,
+    Beside,
+    allowance,
+    recording_takes,
+    trying_takes,
+)
+from chainrule.compiler.runtime.resting import Rest
 
 MOST_DOUBLINGS = 6  # of what a recording must have earned,
 JOINING_DOUBLINGS = 4  # and where machine code is there for it: lengths come again
-LONGEST_REST = 512  # calls that run eagerly after some in which a number was undefined,
-LONGEST_REFUSAL = 4096  # and before a function that was refused is searched again
-LOOKING = 0.05  # the part of eager's time that looking for a variant in vain may take,
-LOOKS = 8  # and how often that may be in advance
 FAR = 8.0  # times its estimate
-TRACING = 0.4  # the part of a recording's cost that is running the function once
 OF_SIDES = 4.0  # times the cost, where both sides of branches are computed and
 SIDES = 2.5  # times as many instructions are recorded as an eager call has
-OF_NUMBERS = 2.5  # times the cost, where no Values are passed: some stand-ins are Python's
 CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
 MOST_SAVED = 0.1  # seconds that a function can have earned, beside these; more for a dear recording
 PUT_BY = 0.25  # the part of a replayed call's eager time that is put by for machine code,
@@ -44,86 +55,9 @@ IN_VAIN = 4.0  # recordings that were, and then none is made but of calls that c
 DUE = 2.0  # times what a recording costs, which these have to take eagerly before,
 LEAST_DUE = 4  # and how many they are at least
 ASKED = 4  # recordings in a row, in vain, that are made for who asks for machine code
-DECLINED = 20  # eager calls, whose time the fast path may try in vain beyond what it saved
 UNKNOWN = 100  # instructions of a function that was never recorded
 MOST_EXPECTED = 10_000  # for the numbers it is called with
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Seconds for so many instructions; ``beyond``: what those after the first 20,000 add."""
-
-    fixed: float
-    each: float
-    beyond: float = 0.0
-
-    def of(self, instructions: int) -> float:
-        """The estimate."""
-        far = max(0, instructions - 20_000)
-        return self.fixed + self.each * instructions + self.beyond * far
-
-
-if engine == "native":
-    EAGER, RECORD = Cost(8e-7, 4.5e-8, 2.5e-8), Cost(2.2e-3, 1.5e-6, -5e-7)
-    JOIN, BUILD = Cost(2.4e-3, 5e-7), Cost(60e-3, 2e-6)
-    REPLAY = Cost(6e-5, 1e-8)
-else:
-    EAGER, RECORD = Cost(2e-5, 4e-6), Cost(4e-3, 3.5e-5)
-    JOIN, BUILD = Cost(4e-3, 1e-5), Cost(25e-3, 2e-5)
-    REPLAY = Cost(6e-5, 2e-6)
-ROUNDING = 1e-6  # of a call
-FINDING = 2e-3  # seconds for all that a function reaches, and for its code made recordable
-FLATTENING = 2e-7  # seconds for each number that is passed, where the fast path has no answer
-SAVED = 4e-8 if engine == "native" else 4e-6  # seconds by the fast path, for each instruction
-READING = 6e-9  # what the fast path takes for a number in a list, which eager may never look at
-CHOOSING = 3e-9  # and for one that an integer may choose
-TRYING = 1e-5  # for a variant that turns out not to serve a call
-COUNTING = 1.2e-8  # what it saves of a step that is computed from integers
-CALLING = 3e-7  # what it takes longer to call a function of Python's
-KEEPING = 6e-6  # seconds of a call by the fast path, with reading and writing numbers outside
 SETTLED = 8  # replays in which no call went a new way
-LLVM = Cost(0.1, 4.5e-3)  # for instructions of an array program; half as many again if in steps
-LIFTING = 0.08  # the part of building that comes before LLVM
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What a replay does beside its instructions."""
-
-    called: int = 0  # functions of Python's, as the function itself does
-    listed: int = 0  # numbers that are read, one by one, and that an eager call may not look at
-    choices: int = 0  # among integers: of every item of the rows that an eager call chooses from
-    steps: int = 0  # others that are computed from integers
-
-    @property
-    def reading(self) -> float:
-        """Seconds for numbers that an eager call may not look at."""
-        return self.listed * READING + self.choices * CHOOSING
-
-
-def _recording(instructions: int, of_numbers: bool) -> float:
-    """Seconds for a recording; ``of_numbers``: nothing in it is differentiated."""
-    return RECORD.of(instructions) * (OF_NUMBERS if of_numbers else 1.0)
-
-
-def _trying(instructions: int) -> float:
-    """Seconds for a variant that turns out not to serve a call, half way on average."""
-    return TRYING + 0.5 * REPLAY.each * instructions
-
-
-@dataclass
-class Allowance:
-    """Seconds that all functions of a process may spend before they have earned anything."""
-
-    left: float = 0.3
-
-    @property
-    def is_endless(self) -> bool:
-        """Whether cost is no object."""
-        return math.isinf(self.left)
-
-
-allowance = Allowance()
 
 
 class Ledger:
@@ -143,15 +77,8 @@ class Ledger:
         self._has_built = False  # machine code
         self._unused = 0.0  # recordings that no replays have paid for
         self._unsettled = 0  # replays to wait for, as calls may go still other ways
-        self._refusals = 0  # in a row
-        self._looks = LOOKS * REPLAY.fixed  # seconds for looking in vain, which eager calls earn
-        self._undefined = (
-            0  # calls in which a number was, and that no replay beside the fast path followed
-        )
-        self._rest = 0  # calls that are to run eagerly
-        self._failures = 0  # eager calls in a row that ended in an error
+        self._rest = Rest()
         self._dearest = 0.0  # seconds of a recording that was far dearer than its estimate
-        self._quick = 0.0  # seconds that the fast path saved, less those of trying in vain
         self._trained = 0.0  # put by in training steps that ran eagerly, for those that do not
 
     def affords_recording(
@@ -165,7 +92,7 @@ class Ledger:
         """
         doublings = min(self._unused, JOINING_DOUBLINGS if joins else MOST_DOUBLINGS)
         doublings = 0.0 if self._is_due else doublings
-        whole = self._finding + self._dear * _recording(self._size, of_numbers)
+        whole = self._finding + self._dear * recording_takes(self._size, of_numbers)
         joining = TRACING * whole + self._dear * JOIN.of(self._size)
         dearest = 0.0 if self._is_due else self._dearest  # one may have been, for another reason
         cost = joining if joins else max(whole, dearest)
@@ -252,7 +179,7 @@ class Ledger:
         """
         self._has_sides = of_sides
         instructions = self._of_eager(instructions)
-        cost = self._dear * _recording(instructions, of_numbers)
+        cost = self._dear * recording_takes(instructions, of_numbers)
         doubled = (2.0 ** min(self._unused, JOINING_DOUBLINGS) - 1.0) * cost
         self.instructions = instructions
         self._recordings += 1
@@ -269,7 +196,7 @@ class Ledger:
 
         ``seconds``: of the processor. ``of_numbers``: as above.
         """
-        cost = TRACING * _recording(self._size, of_numbers)
+        cost = TRACING * recording_takes(self._size, of_numbers)
         self._pay(self._finding + (seconds if seconds > FAR * cost else cost))
         self._unused += 1.0
         self._finding = 0.0
@@ -284,7 +211,7 @@ class Ledger:
         Making it took about as long as that. Where it is far dearer than estimated, as the next one
         will be, that is what it costs.
         """
-        cost = self._dear * _recording(self._of_eager(instructions), of_numbers)
+        cost = self._dear * recording_takes(self._of_eager(instructions), of_numbers)
         if seconds > FAR * cost:
             self._dearest = max(self._dearest, 2.0 * seconds)
             self._pay(2.0 * seconds)
@@ -312,25 +239,19 @@ class Ledger:
 
     def ran_eagerly(self, calls: int = 1) -> None:
         """Some calls took eager's time."""
-        self._failures = 0
+        self._rest.succeeded()
         self._ran(calls, EAGER.of(self._size))
 
     def failed(self, calls: int = 1) -> None:
-        """Some eager calls ended in an error, perhaps in their first lines.
-
-        Where calls keep doing so, looking for a variant each time would take longer than they do.
-        """
+        """Some eager calls ended in an error, perhaps in their first lines."""
         self._ran(calls, EAGER.fixed)
-        if not allowance.is_endless:
-            self._failures = min(self._failures + calls, LONGEST_REST)
-            self._rest = max(self._rest, self._failures)
+        self._rest.failed(calls)
 
     def _ran(self, calls: int, seconds: float) -> None:
         """Some calls ran eagerly, each for so long."""
         self._calls += calls
-        self._rest = max(0, self._rest - calls)
         self._earn(calls * 0.5 * seconds)
-        self._look(-LOOKING * calls * seconds)
+        self._rest.ran(calls, seconds)
         forgiven, self._eager_calls = divmod(self._eager_calls + calls, FORGIVEN)
         self._unused = max(0.0, self._unused - forgiven)
 
@@ -348,22 +269,21 @@ class Ledger:
         ``tried``: how many variants were before it, in vain.
         """
         instructions = self._of_eager(instructions)
-        eager, in_vain = calls * EAGER.of(instructions), tried * _trying(instructions)
+        eager, in_vain = calls * EAGER.of(instructions), tried * trying_takes(instructions)
         took = 0.0 if quickly else REPLAY.of(instructions) + in_vain
         self._calls += calls
         coming = min(COMING, max(1.0, EXPECTED / self._calls))
         self._unused = max(0.0, self._unused - coming * eager / RECORD.of(instructions))
         self._in_a_row += calls
-        if not quickly:
-            self._undefined = self._failures = 0
         self._unsettled = max(0, self._unsettled - calls)
-        self._look(-LOOKING * eager if quickly else took - eager)
         self._earn(1.5 * eager - took)
         least = instructions if nodes is None else min(nodes, instructions)
         self._put_by = min(MOST_PUT_BY, self._put_by + calls * PUT_BY * EAGER.of(least))
         if quickly:
             saved = calls * (EAGER.of(instructions) - REPLAY.each * instructions)
-            self._quick = min(self._quick + saved, DECLINED * EAGER.of(self._size))
+            self._rest.answered(eager, saved, self._eager)
+        else:
+            self._rest.replayed(took - eager)
 
     def replays_pay(self, instructions: int) -> bool:
         """Whether a replay beside the fast path is quicker than an eager call."""
@@ -382,12 +302,10 @@ class Ledger:
 
         Each was left where its guards fail, half way on average.
         """
-        self._quick -= variants * 0.5 * REPLAY.each * self._size
-        if allowance.is_endless or self._quick >= -DECLINED * EAGER.of(self._size):
-            return False
-        self._quick = 0.0
-        self.refused()
-        return True
+        gives_up = self._rest.declined(variants * 0.5 * REPLAY.each * self._size, self._eager)
+        if gives_up:
+            self.refused()
+        return gives_up
 
     def kept_replays_pay(self, instructions: int) -> bool:
         """Whether the fast path is quicker than an eager call where numbers are kept outside."""
@@ -395,29 +313,27 @@ class Ledger:
 
     def missed(self, variants: int, numbers: int = 0) -> None:
         """So many variants were tried in vain; ``numbers``: that were passed."""
-        cost = REPLAY.fixed + variants * _trying(self._size) + FLATTENING * numbers
+        cost = REPLAY.fixed + variants * trying_takes(self._size) + FLATTENING * numbers
         self._in_a_row = 0
         self._pay(cost)
-        self._look(cost)
+        self._rest.looked(cost)
 
     def undefined(self, variants: int, others_go_on: bool) -> None:
         """A call is eager's, as a number is undefined, which so many variants took to find out.
 
         ``others_go_on``: while calls rest, the fast path answers those that it can all the same.
         """
-        self._pay(REPLAY.fixed + variants * _trying(self._size))
-        if others_go_on and not allowance.is_endless:
-            self._rest = min(2**self._undefined, LONGEST_REST)
-            self._undefined += self._rest < LONGEST_REST
+        self._pay(REPLAY.fixed + variants * trying_takes(self._size))
+        if others_go_on:
+            self._rest.undefined()
 
     def refused(self) -> None:
         """It was found out, which takes long, that the function had better run eagerly."""
-        self._rest = min(2**self._refusals, LONGEST_REFUSAL)
-        self._refusals += 3
+        self._rest.refused()
 
     def changed(self) -> None:
         """Calls are recorded in another way from now on: what was in vain before may be of use."""
-        self._unused, self._rest, self._counts_alike = 0.0, 0, False
+        self._unused, self._rest.calls, self._counts_alike = 0.0, 0, False
 
     @contextmanager
     def asked_for(self) -> Iterator[None]:
@@ -441,14 +357,12 @@ class Ledger:
     @property
     def longest_rest(self) -> int:
         """How many calls are to run eagerly before it may be otherwise."""
-        eager = EAGER.of(self._size)
-        owed = max(-self._credit(self._size) / 0.5, -self._looks / LOOKING)
-        return max(self._rest, math.ceil(owed / eager - ROUNDING))
+        return self._rest.longest(-self._credit(self._size) / 0.5, self._eager)
 
     @property
     def longest_rest_unsized(self) -> int:
         """The same where nobody knows how much a call computes: the next one may tell."""
-        return min(self.longest_rest, self._failures)
+        return min(self.longest_rest, self._rest.failures)
 
     def calls_to_recording(self, asked: bool = False) -> int:
         """How many calls are to run eagerly before the first recording can be paid for."""
@@ -470,20 +384,19 @@ class Ledger:
     def _size(self) -> int:
         return UNKNOWN if self.instructions is None else self.instructions
 
+    @property
+    def _eager(self) -> float:
+        """Seconds of an eager call."""
+        return EAGER.of(self._size)
+
     def _credit(self, instructions: int) -> float:
         """What may be spent at once; what cannot be owed, the allowance pays."""
         return self._balance + CALLS * EAGER.of(instructions) + allowance.left
 
     def _earn(self, seconds: float) -> None:
-        dearest = max(MOST_SAVED, _recording(self._size, of_numbers=True))
+        dearest = max(MOST_SAVED, recording_takes(self._size, of_numbers=True))
         most = dearest + CALLS * EAGER.of(self._size)
         self._balance = min(most, self._balance + seconds)
-
-    def _look(self, seconds: float) -> None:
-        """Seconds went into looking in vain; less than none: they are earned."""
-        if allowance.is_endless:
-            return
-        self._looks = min(LOOKS * REPLAY.fixed, self._looks - seconds)
 
     def _pay_for_code(self, seconds: float) -> None:
         """Pay for machine code, first with what was put by for it."""

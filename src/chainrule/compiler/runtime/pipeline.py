@@ -11,15 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.outside import Changes
 from chainrule.compiler.capture.progress import report_progress
 from chainrule.compiler.capture.recordings import Recording
+from chainrule.compiler.capture.running import Trace, may_be_alike
 from chainrule.compiler.capture.standins import Unrecordable
-from chainrule.compiler.capture.tracing import Trace, Tracer, may_be_alike, random_states_kept
+from chainrule.compiler.capture.tracing import Tracer
+from chainrule.compiler.capture.undisturbed import random_states_kept
 from chainrule.compiler.runtime.branching import Branching
 from chainrule.compiler.runtime.building import Builder, Original
 from chainrule.compiler.runtime.causes import (
@@ -31,15 +32,18 @@ from chainrule.compiler.runtime.causes import (
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.ledger import Ledger
-from chainrule.compiler.runtime.lengths import has_lengths, outline_of
+from chainrule.compiler.runtime.lengths import outline_of
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.refusals import (
+    failure_of,
     is_of_numbers,
     refuse_arrays_of_values,
+    refuse_many,
     refuse_values_around,
 )
 from chainrule.compiler.runtime.sharing import differentiated, shared
+from chainrule.compiler.runtime.structures import Structures
 from chainrule.compiler.runtime.unrecorded import Formulas, Source
 from chainrule.compiler.runtime.variants import (
     EAGERLY,
@@ -55,18 +59,14 @@ from chainrule.compiler.runtime.verification import (
     check_against_eager,
     machine_code_agrees,
 )
-from chainrule.core import errors
 from chainrule.core.interrupts import Held
 
-STRUCTURES = 1024  # of arguments, the least recently used goes
-VARIANTS = 64  # of one structure, likewise
 REACHED = (
     "it is passed an object that it reaches by itself too: let it have one only as an argument, or "
     "only as a global"
 )
 HASHED = "it may ask for the hash of an object, or for the order of objects in a set"
 NO_TAPE = (None, EAGERLY)  # what is no run on the tape
-FEW = 32  # recordings of one structure in training, before most calls must have had one already
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Pipeline:
         """``on_forget`` is told of variants that may serve cached calls otherwise, or are gone."""
         self.captured, self.lock, self._on_forget = captured, lock, on_forget
         self._ledger, self._lifts_at_once = ledger, options.lift is True
-        self.structures: dict[Any, Structure] = {}
+        self.structures = Structures()
         #: whether recordings are of many structures, none of which is likely to come soon
         self.is_spread = False
         self._counts = counts
@@ -128,9 +128,7 @@ class Pipeline:
 
         There is nothing that a user could write instead.
         """
-        known = [structure for structure in self.structures.values() if structure.sides]
-        served = sum(any(branches(v) == 0 for v in structure.variants) for structure in known)
-        return self._has_sides and 2 * served > len(known)
+        return self._has_sides and self.structures.are_served_by_sides
 
     def _use(self, tracer: Tracer) -> None:
         """Recordings are made in another way from now on."""
@@ -144,38 +142,14 @@ class Pipeline:
         if self.captured.hashes and call.has_identity:
             return Structure(blocked=HASHED)
         key = (call.key, self.captured.marks(call.values))
-        structure = self.structures.pop(key, None) or Structure()
-        self.structures[key] = structure
-        if len(self.structures) > STRUCTURES:
-            self._drop_one(key)
-        return structure
-
-    def _drop_one(self, newest: Any) -> None:
-        """Let go of the oldest structure without variants, or that whose were used least recently.
-
-        Calls that the fast path answers do not come here: which was met last says little.
-        """
-        others = [key for key in self.structures if key != newest]
-        empty = next((key for key in others if not self.structures[key].variants), None)
-        dropped = empty or min(
-            others, key=lambda key: max(v.used for v in self.structures[key].variants)
-        )
-        gone = self.structures.pop(dropped).variants
+        structure, gone = self.structures.meet(key)
         if gone:
             self._on_forget(gone, True)
-
-    def _found_spread(self) -> bool:
-        """Whether its recordings are of many combinations of lengths, none of which comes often.
-
-        Where lists grow together there are few, and a recording of one is for calls that come soon.
-        """
-        known = [len(s.variants) for s in self.structures.values() if s.variants]
-        independent = self._builder is not None and self._builder.varies_independently
-        return len(known) >= SEVERAL and 2 * len(known) > sum(known) and independent
+        return structure
 
     def kept(self) -> list[Variant]:
         """All variants."""
-        return [v for structure in list(self.structures.values()) for v in structure.variants]
+        return self.structures.variants()
 
     def own_paths(self) -> str:
         """Why recordings do not pay for the function, and what to write instead."""
@@ -194,13 +168,12 @@ class Pipeline:
         """Drop some variants, and the machine code that was built from them."""
         forgotten = list(variants)
         gone = set(map(id, forgotten))
-        for structure in self.structures.values():
-            for variant in structure.variants:
-                if id(variant) in gone and variant.is_own:
-                    for keeper in (self._builder, self.formulas):
-                        if keeper is not None:
-                            keeper.forget(variant.machine)
-            structure.variants = [v for v in structure.variants if id(v) not in gone]
+        for variant in self.kept():
+            if id(variant) in gone and variant.is_own:
+                for keeper in (self._builder, self.formulas):
+                    if keeper is not None:
+                        keeper.forget(variant.machine)
+        self.structures.drop(forgotten)
         self._on_forget(forgotten, True)
 
     def record(self, structure: Structure, call: Call, at_once: bool, build: bool = True) -> Run:
@@ -211,9 +184,10 @@ class Pipeline:
         started = time.thread_time()
         try:
             if at_once:
-                _count_recording(structure)
+                refuse_many(structure)
             make = functools.partial(self._new_variant, structure, call, at_once, build)
-            others = [] if structure.variants else self._of_other_lengths(call)
+            shape = outline_of(call.key)
+            others = [] if structure.variants else self.structures.of_other_lengths(shape)
             variant = self._branching.variant(structure, others, call, make)
         except Unrecordable as reason:
             structure.blocked = str(reason)
@@ -222,20 +196,12 @@ class Pipeline:
             return Run(Path.EAGER, reason=str(reason), changes=changes)
         except Exception as error:
             # The function's own error: let eager raise it, and try again another time.
-            call.failed = _failure(error)
+            call.failed = failure_of(error)
             self.captured.restore()
             return EAGERLY
         finally:
             self._counts.recording_seconds += time.thread_time() - started
         return variant.run(call, variant.binding) or EAGERLY
-
-    def _of_other_lengths(self, call: Call) -> list[Variant]:
-        """The variants of calls whose lists have other lengths: they branch on the same."""
-        shape = outline_of(call.key)
-        if not has_lengths(shape):
-            return []
-        known = [(key, x) for (key, _), x in self.structures.items() if x.variants]
-        return [v for key, x in known if outline_of(key) == shape for v in x.variants]
 
     def build_when_worth_it(self, variant: Variant, call: Call, at_once: bool = False) -> bool:
         """Build machine code for a variant that answers calls on the tape, if that pays by now.
@@ -361,11 +327,11 @@ class Pipeline:
         Those that let go of their instructions are dropped: they would be recorded again anyway.
         """
         gone = [v for v in self.kept() if v.machine in machines]
-        large = {id(v) for v in gone if v.recording.shed}
+        large = [v for v in gone if v.recording.shed]
         for variant in gone:
             variant.binding, variant.waits, variant.may_join = None, True, True
-        for structure in self.structures.values() if large else ():
-            structure.variants = [v for v in structure.variants if id(v) not in large]
+        if large:
+            self.structures.drop(large)
         if gone:
             self._on_forget(gone, False)
 
@@ -470,9 +436,9 @@ class Pipeline:
         return self._keep(structure, variant)
 
     def _keep(self, structure: Structure, variant: Variant) -> Variant:
-        structure.variants.insert(0, variant)
-        del structure.variants[VARIANTS:]
-        self.is_spread = self._found_spread()
+        self.structures.put_first(structure, variant)
+        builder = self._builder
+        self.is_spread = builder is not None and builder.is_spread(self.structures.values())
         memory.add(self, variant)
         return variant
 
@@ -634,29 +600,3 @@ class _Original:
     def record_again(self, call: Call) -> Recording:
         """What was recorded of a call, once more."""
         return self.pipeline.record_again(self.tracer, call)
-
-
-def _count_recording(structure: Structure) -> None:
-    structure.recordings += 1
-    if structure.recordings > FEW and structure.hits < structure.recordings:
-        raise Unrecordable(own_paths(next(iter(reasons_for_recordings(structure.variants)), None)))
-
-
-def _failure(error: Exception) -> str:
-    """What is told where only a recorded run raises: stand-ins went where they are not taken."""
-    line, called = errors.line_of(error), errors.called_in_library(error)
-    place = "" if line is None else f", at {line}"
-    if called is None:
-        return f"recording it raised {type(error).__name__}{_message(error)}{place}"
-    return (
-        f"it calls {called}, which fails on what stands for numbers while it is recorded{place}; "
-        "write it with operators and functions of chainrule, or pass its result as an argument"
-    )
-
-
-def _message(error: Exception) -> str:
-    """What an error says, unless a stand-in in it cannot be shown."""
-    try:
-        return f": {error}"
-    except BaseException:
-        return ""

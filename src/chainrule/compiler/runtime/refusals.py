@@ -1,6 +1,7 @@
 """What a recording cannot be used for, though it was made: a replay would return something else.
 
-In: a call, and its recording. Out: nothing, or ``Unrecordable``, with the reason.
+In: a call, and its recording. Out: nothing, or ``Unrecordable``, with the reason; and in words, why
+there is no recording where only a recorded run fails.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.recordings import ArrayOutput
+from chainrule.compiler.capture.running import Trace
 from chainrule.compiler.capture.standins import Unrecordable
-from chainrule.compiler.capture.tracing import Trace
+from chainrule.compiler.runtime.causes import own_paths, reasons_for_recordings
 from chainrule.compiler.runtime.results import carriers, has_no_graph, root_of, value_places
+from chainrule.compiler.runtime.variants import Structure
+from chainrule.core import errors
 from chainrule.derivatives.transforms import values_around
 from chainrule.trees import map_leaves
+
+FEW = 32  # recordings of one structure in training, before most calls must have had one already
 
 
 def is_of_numbers(call: Call) -> bool:
@@ -61,3 +67,30 @@ def refuse_values_around(function: Callable[..., Any], call: Call, made: Trace) 
                 f"it uses the Value {around[id(value)]} from outside, and so its derivative is a "
                 "Value: pass it as an argument, or as a number"
             )
+
+
+def refuse_many(structure: Structure) -> None:
+    """Refuse one more recording of a structure, where those so far served few calls."""
+    structure.recordings += 1
+    if structure.recordings > FEW and structure.hits < structure.recordings:
+        raise Unrecordable(own_paths(next(iter(reasons_for_recordings(structure.variants)), None)))
+
+
+def failure_of(error: Exception) -> str:
+    """What is told where only a recorded run raises: stand-ins went where they are not taken."""
+    line, called = errors.line_of(error), errors.called_in_library(error)
+    place = "" if line is None else f", at {line}"
+    if called is None:
+        return f"recording it raised {type(error).__name__}{_message(error)}{place}"
+    return (
+        f"it calls {called}, which fails on what stands for numbers while it is recorded{place}; "
+        "write it with operators and functions of chainrule, or pass its result as an argument"
+    )
+
+
+def _message(error: Exception) -> str:
+    """What an error says, unless a stand-in in it cannot be shown."""
+    try:
+        return f": {error}"
+    except BaseException:
+        return ""

@@ -19,7 +19,7 @@ from chainrule.compiler.capture.alike import Alike
 from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.recordings import Output
 from chainrule.compiler.capture.replacing import choices_watched
-from chainrule.compiler.capture.tracing import plain_modes
+from chainrule.compiler.capture.undisturbed import plain_modes
 from chainrule.compiler.runtime.results import root_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.compiler.runtime.verification import are_close

@@ -19,8 +19,8 @@ from chainrule.compiler.capture.arguments import Call, as_float
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.outside import Place
 from chainrule.compiler.capture.recordings import Ints, Recording
+from chainrule.compiler.capture.running import Trace
 from chainrule.compiler.capture.standins import Unrecordable
-from chainrule.compiler.capture.tracing import Trace
 from chainrule.compiler.runtime.assembly import Assembly
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.results import has_no_graph, root_of

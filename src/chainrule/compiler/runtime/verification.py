@@ -19,7 +19,7 @@ from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.handing import state_after, touched
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.standins import Unrecordable
-from chainrule.compiler.capture.tracing import moved, nudged_numbers, plain_modes
+from chainrule.compiler.capture.undisturbed import moved, nudged_numbers, plain_modes
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.results import (
     arguments_with,

@@ -16,15 +16,18 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
-from chainrule.compiler.capture.tracing import Trace, Tracer
+from chainrule.compiler.capture.running import Trace
+from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.lift.alignment import Layout
 from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.runtime.building import KnownLengths, machine_code
+from chainrule.compiler.runtime.costs import BUILD, REPLAY, allowance
 from chainrule.compiler.runtime.counts import Counts
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.ledger import BUILD, REPLAY, Ledger, allowance
+from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.pipeline import Options, Pipeline
+from chainrule.compiler.runtime.structures import Structures
 from chainrule.compiler.runtime.variants import EAGERLY, Binding, Run, Structure, Variant
 from chainrule.compiler.runtime.verification import agrees, on_tape
 from chainrule.compiler.saving.plain import SaveError, damaged
@@ -214,9 +217,9 @@ class LoadedPipeline(Pipeline):
             raise damaged("a recording has other inputs than its calls")
         self._fill(found, saved)
         if text in self.structures:  # reports name the arguments by this key
-            self.structures = {
-                key if k == text else k: structure for k, structure in self.structures.items()
-            }
+            self.structures = Structures(
+                {key if k == text else k: structure for k, structure in self.structures.items()}
+            )
         return found
 
     def record(self, structure: Structure, call: Call, at_once: bool, build: bool = True) -> Run:
@@ -251,9 +254,10 @@ class LoadedDispatch(Dispatch):
 
     def __init__(self, saved: SavedFunction) -> None:
         replay = Replay(saved.name, saved.signature)
-        super().__init__(replay, saved.options)
+        ledger = LoadedLedger()
+        super().__init__(replay, saved.options, ledger=ledger)
         self.saved = saved
-        self._ledger: LoadedLedger = LoadedLedger()
+        self._ledger: LoadedLedger = ledger
         self._pipeline: LoadedPipeline = LoadedPipeline(
             saved, self._tracer, self._counts, self._ledger, self.lock
         )

@@ -26,9 +26,10 @@ from chainrule.compiler.capture.marks import (
     is_hashed,
 )
 from chainrule.compiler.capture.recordings import FIRST_RULE, Recording
+from chainrule.compiler.capture.running import Trace
 from chainrule.compiler.capture.selection import Ints
 from chainrule.compiler.capture.standins import Unrecordable
-from chainrule.compiler.capture.tracing import Trace, Tracer
+from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.lift.graph import EXTREME, GATHER, RULE, SUM
 from chainrule.compiler.lift.program import Instruction, Program, Terms
 from chainrule.compiler.sizes.recording import Family, without_positions

@@ -16,7 +16,8 @@ import numpy as np
 from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.recordings import ArrayOutput, Output, Recording
-from chainrule.compiler.capture.tracing import Trace, Tracer
+from chainrule.compiler.capture.running import Trace
+from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.formulas import input_names
 from chainrule.compiler.formulas.decoding import Choice
 from chainrule.compiler.formulas.input_names import Named

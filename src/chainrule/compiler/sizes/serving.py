@@ -13,8 +13,9 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.running import Trace
 from chainrule.compiler.capture.standins import Unrecordable
-from chainrule.compiler.capture.tracing import Trace, Tracer
+from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.lift.alignment import Layout, Prefix, RecordedCall
 from chainrule.compiler.lift.graph import NotLiftable
 from chainrule.compiler.lift.program import Program

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.compiler.capture.arguments import Call, flatten_call, like_first
-from chainrule.compiler.capture.tracing import is_internal
+from chainrule.compiler.capture.undisturbed import is_internal
 from chainrule.compiler.mapping.blocks import thread_count
 from chainrule.compiler.mapping.calls import reduced
 from chainrule.compiler.mapping.costs import most_alone, saved

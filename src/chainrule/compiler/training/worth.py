@@ -16,8 +16,8 @@ from typing import Any
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.runtime.building import SMALL
 from chainrule.compiler.runtime.calls import eager_value_and_grad, sized_value_and_grad
+from chainrule.compiler.runtime.costs import BUILD, EAGER, JOIN, RECORD, TRACING
 from chainrule.compiler.runtime.dispatch import Dispatch
-from chainrule.compiler.runtime.ledger import BUILD, EAGER, JOIN, RECORD, TRACING
 from chainrule.compiler.runtime.lengths import outline_of
 from chainrule.compiler.training.packing import PackedSamples
 from chainrule.compiler.training.steps import Steps

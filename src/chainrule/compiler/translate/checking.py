@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, eager_arguments
-from chainrule.compiler.capture.tracing import plain_modes
+from chainrule.compiler.capture.undisturbed import plain_modes
 from chainrule.compiler.runtime.decisions import resized, runs_of, split
 from chainrule.compiler.runtime.results import as_floats, gradient_up_to, has_extras
 from chainrule.compiler.translate.dialects import TYPES

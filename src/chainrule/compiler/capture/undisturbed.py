@@ -1,0 +1,96 @@
+"""What a run of the user's function that nobody asked for leaves as it was.
+
+Recording and checking call the function. Meanwhile modes are the usual ones, numbers may be moved
+and random numbers drawn; afterwards all of that is as before.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from chainrule.compiler.capture.arguments import Nudge
+from chainrule.core.backend import Value, modes
+
+MANY = 1 << 14  # objects made at once: the collector would look at all of them again and again
+
+
+@contextmanager
+def collector_paused(count: int) -> Iterator[None]:
+    """No garbage collection while very many objects are made, none of which is garbage."""
+    paused = count >= MANY and gc.isenabled()
+    if paused:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if paused:
+            gc.enable()
+
+
+def nudged_numbers(values: list[Value], nudge: Nudge | None) -> list[float] | None:
+    """Where to move Values that a function reaches by itself; None: they are to stay."""
+    if nudge is None or threading.active_count() > 1:  # other threads must not see it
+        return None
+    return [nudge(v._number) for v in values]
+
+
+@contextmanager
+def moved(values: list[Value], numbers: list[float] | None) -> Iterator[None]:
+    """The user's own Values, with other numbers for a while."""
+    if numbers is None:
+        yield
+        return
+    before = [v._number for v in values]
+    try:
+        for v, number in zip(values, numbers, strict=True):
+            v.data = number
+        yield
+    finally:
+        for v, number in zip(values, before, strict=True):
+            v.data = number
+
+
+@contextmanager
+def plain_modes() -> Iterator[None]:
+    """Gradients on, undefined values raise: whatever the caller's modes are, a recording is one.
+
+    Compiled functions that are called inside run uncompiled: their locks might be held by a thread
+    that waits for the one held here.
+    """
+    before = modes.grad, modes.allow_nonfinite, modes.debug
+    modes.grad, modes.allow_nonfinite, modes.debug = True, False, False
+    modes.internal += 1
+    try:
+        yield
+    finally:
+        modes.internal -= 1
+        modes.grad, modes.allow_nonfinite, modes.debug = before
+
+
+def is_internal() -> bool:
+    """Whether a function runs to be recorded or checked, and not for the user."""
+    return modes.internal > 0
+
+
+def random_states() -> tuple[Any, ...]:
+    """Python's and numpy's, to compare."""
+    legacy: Any = np.random.get_state()  # noqa: NPY002
+    return random.getstate(), legacy[1].tobytes(), legacy[2:]
+
+
+@contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Put Python's and numpy's random states back afterwards."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
