@@ -140,7 +140,7 @@ def best_path(n):
     rng = np.random.default_rng(n)
 
     def score(a):
-        row = [a[0][0] * 0.0 for _ in range(n)]
+        row = [a[0][0] * (0.1 * j) for j in range(n)]
         for i in range(n):
             row = [max(row[max(0, j - 1) : j + 2]) + tanh(a[i][j]) for j in range(n)]
         return max(row)
@@ -196,7 +196,7 @@ def random_graph(seed, nodes=300):
                 made.append(0.3 * xs[0] * xs[1] - sum(x * xs[0] for x in xs[1:]) * 0.1)
                 made[-1] = sin(made[-1])
             else:
-                made.append(max(xs) * 0.9)
+                made.append(max(x * (0.9 - 0.01 * k) for k, x in enumerate(xs)))
         return sum(made[-30:])
 
     return f, (np.random.default_rng(seed).normal(size=6),)
@@ -281,6 +281,13 @@ def test_irregular_places_are_read_right(seed, monkeypatch):
     assert near(stepped.interpreted(stepped.inputs), wanted)
     machine = MachineCode(stepped.call, stepped.program)
     assert near(stepped.on_machine(machine, stepped.inputs), wanted)
+
+
+def test_of_equal_numbers_the_tape_says_which_is_the_largest(monkeypatch):
+    function, arguments = best_path(5)
+    stepped = Stepped(lambda a: function([[a[0][0] * 0.0] * 5, *a]), arguments, monkeypatch)
+    machine = MachineCode(stepped.call, stepped.program)
+    assert not machine.run(machine.fit, np.zeros(0, np.int64), stepped.inputs)
 
 
 @pytest.mark.parametrize("seed", range(20))
