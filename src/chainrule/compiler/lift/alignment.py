@@ -25,6 +25,7 @@ from chainrule.compiler.lift.ordering import Beside, Pieces, is_regular
 from chainrule.compiler.lift.powers import with_powers_alike
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, address_type
 from chainrule.compiler.lift.schedule import schedule
+from chainrule.core.backend import Value
 from chainrule.trees import Floats
 
 FEW_SHAPES = 100  # array instructions: no need to look for loops in time
@@ -57,6 +58,7 @@ class RecordedCall:
     among: Addresses | None = None  # its inputs among those of the longest, where others move too
     births: Addresses | None = None  # of its private inputs: in which step of growth they came
     margins: bool = True  # for machine code, which tells where rounding may decide something
+    derives: bool = False  # by Values among its private inputs, too: these are no data
 
     @classmethod
     def of(
@@ -69,7 +71,10 @@ class RecordedCall:
     ) -> RecordedCall:
         """A call and its recording; ``slots``: as above, where a longer call's are others."""
         layout = Layout(call.first, tuple(call.sizes), len(call.ints))
-        return replace(cls.laid_out(layout, recording, root, slots), margins=margins)
+        made = cls.laid_out(layout, recording, root, slots)
+        ends = np.cumsum([0, *call.sizes])
+        later = [x for x, end in zip(call.floats, ends[1:], strict=True) if end > call.first]
+        return replace(made, margins=margins, derives=any(isinstance(x, Value) for x in later))
 
     @classmethod
     def laid_out(
@@ -296,6 +301,7 @@ class RecordedCall:
         if (made.address[self.returned] < 0).any() or (made.guards < 0).any():
             raise NotLiftable("an output was absorbed into a sum")
         mark_exact(made)
+        made.fixed = 0 if self.derives else len(made.private)
         return made
 
 
