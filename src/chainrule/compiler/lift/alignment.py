@@ -58,7 +58,7 @@ class RecordedCall:
     among: Addresses | None = None  # its inputs among those of the longest, where others move too
     births: Addresses | None = None  # of its private inputs: in which step of growth they came
     margins: bool = True  # for machine code, which tells where rounding may decide something
-    derives: bool = False  # by Values among its private inputs, too: these are no data
+    derives: bool = True  # by its private inputs, too; not if these are data
 
     @classmethod
     def of(
@@ -80,13 +80,14 @@ class RecordedCall:
     def laid_out(
         cls, layout: Layout, recording: Recording, root: int, slots: Addresses | None = None
     ) -> RecordedCall:
-        """The recording of a call whose numbers lie so; ``slots`` as above."""
+        """The recording of a call without Values whose numbers lie so; ``slots`` as above."""
         integers = np.arange(layout.integers + len(recording.selection.numbers))
         first = recording.inputs - len(integers)
         size = sum(layout.sizes)
         private = np.concatenate([np.arange(layout.first, size), first + integers])
         arrays = (*np.cumsum([0, *layout.sizes]).tolist(), first)
-        return cls(recording, root, private, integers if slots is None else slots, arrays)
+        own = integers if slots is None else slots
+        return cls(recording, root, private, own, arrays, derives=False)
 
     @property
     def layout(self) -> Layout:

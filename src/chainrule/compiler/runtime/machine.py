@@ -367,7 +367,7 @@ class MachineCode:
     @property
     def derives(self) -> bool:
         """Whether it has derivatives by inputs after the first argument's, as by Values there."""
-        return self.program.fixed < len(self.program.private)
+        return not self.program.fixed
 
     def sweep(self, out: Floats) -> bool:
         """The derivative of the root by every input, 0 by data; False if one is not finite."""
