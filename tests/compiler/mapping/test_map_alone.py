@@ -25,9 +25,9 @@ def lanes(monkeypatch):
     """How often samples went in lanes."""
     seen, run = [], Rounds.run
 
-    def watching(self):
-        seen.append(self)
-        return run(self)
+    def watching(self, alone=False):
+        seen.extend([] if alone else [self])
+        return run(self, alone)
 
     monkeypatch.setattr(Rounds, "run", watching)
     return seen
@@ -93,6 +93,63 @@ def test_where_the_gate_has_no_answer_samples_go_in_lanes(monkeypatch, lanes):
     assert firsts.tolist() == ROWS[:, 0].tolist()
     np.testing.assert_allclose(slopes["w"][:, 0], ROWS[:, 0] * ROWS[:, 1])
     assert lanes
+
+
+@native
+@pytest.mark.parametrize("count", [2, 3, 6])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_function_that_is_only_mapped_has_the_bits_of_one_that_is_called(count, dtype, lanes):
+    params = {name: array.astype(dtype) for name, array in PARAMS.items()}
+    called = chainrule.compile(loss, lift=True, dtype=dtype)
+    mapped = chainrule.compile(loss, lift=True, dtype=dtype)
+    for _ in range(4):
+        wanted, gradients = rows_of(called, params)
+        before = mapped.dispatch.gate.quick
+        values, slopes = mapped.map_value_and_grad(params, ROWS[:count], TARGETS[:count])
+    assert mapped.dispatch.gate.quick == before + count  # in C
+    assert not lanes
+    wanted, gradients = rows_of(called, params)
+    assert values.tolist() == wanted[:count]
+    for name, array in slopes.items():
+        np.testing.assert_array_equal(array, gradients[name][:count])
+
+
+@native
+def test_it_earns_machine_code_for_calls(lanes):
+    """The tape would be slower than lanes: that says nothing of the machine code to come."""
+
+    def long(p, x, y):
+        for _ in range(60):
+            y = y + loss(p, x, y) * 0.01
+        return y
+
+    fast = chainrule.compile(long)
+    for _ in range(3000):
+        values, _ = fast.map_value_and_grad(PARAMS, ROWS[:2], TARGETS[:2])
+        if fast.dispatch.gate.answered and fast.dispatch.gate.answered.binding:
+            break
+    assert fast.dispatch.gate.answered.binding
+    assert not lanes
+    wanted = [long(PARAMS, x, y) for x, y in zip(ROWS[:2], TARGETS[:2], strict=True)]
+    np.testing.assert_allclose(values, [float(w) for w in wanted], rtol=1e-12)
+
+
+def test_samples_of_a_function_that_changes_something_are_calls_in_order():
+    """Nothing of it can be cached: each sample is computed once, and the next sees what it did."""
+    seen = []
+
+    def f(p, x):
+        seen.append(float(x[0]))
+        return p["w"][0] * x[0] * len(seen)
+
+    fast = chainrule.compile(f, on_fallback="eager")
+    for times in range(6):
+        seen.clear()
+        values, slopes = fast.map_value_and_grad(PARAMS, ROWS[:3] + times)
+        assert seen == (ROWS[:3, 0] + times).tolist()
+        wanted = (ROWS[:3, 0] + times) * [1, 2, 3]
+        np.testing.assert_allclose(values, 0.3 * wanted)
+        np.testing.assert_allclose(slopes["w"][:, 0], wanted)
 
 
 def test_what_is_undefined_raises_as_in_a_loop():

@@ -10,7 +10,7 @@ from test_compile_batches import by_hand, copied
 from test_compile_lifted import flat, normal
 
 import chainrule
-from chainrule import log, sqrt, tanh
+from chainrule import log, sigmoid, sqrt, tanh
 from chainrule.compiler.mapping import costs
 from chainrule.compiler.training import machine_loop, step_code
 from chainrule.compiler.training.lanes import _dealt
@@ -196,4 +196,44 @@ def test_threads_fill_lanes_with_tokens_to_the_same_bits(dtype, lengths, threade
     hand = copied(params)
     losses = by_hand(read, hand, samples, Adam(hand, lr=0.01), 6, 64)
     tolerance = 1e-9 if dtype == "float64" else 1e-4
+    np.testing.assert_allclose(np.frombuffer(found[0][0]), losses, rtol=tolerance)
+
+
+def gated(p, xs):
+    """A gated recurrence, which becomes a loop in time."""
+    state, total = [0.0] * 6, 0.0
+    for x, target in pairwise(xs):
+        joined = [*state, x]
+        keep, reset = (
+            [sigmoid(sum(w * a for w, a in zip(row, joined, strict=True))) for row in p[name]]
+            for name in ("z", "r")
+        )
+        left = [*[r * s for r, s in zip(reset, state, strict=True)], x]
+        fresh = [tanh(sum(w * a for w, a in zip(row, left, strict=True))) for row in p["w"]]
+        state = [k * s + (1 - k) * f for k, s, f in zip(keep, state, fresh, strict=True)]
+        total = total + (sum(v * s for v, s in zip(p["v"], state, strict=True)) - target) ** 2
+    return total
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_lengths_of_a_gated_recurrence_share_lanes_to_the_same_bits(dtype, threaded):
+    """Lanes go on to the end of the longest; what is beyond their own counts for nothing."""
+    params = {name: normal(k, 6, 7) for k, name in enumerate("zrw")} | {"v": normal(3, 6)}
+    chance = np.random.default_rng(4)
+    samples = [(chance.normal(size=n),) for n in chance.integers(5, 18, 96)]
+    found = []
+    fast = chainrule.compile(gated, dtype=dtype, lift=True, on_fallback="eager")
+    for threads in (1, 2, 3, 4):
+        mine = copied(params)
+        trainer = fast.trainer(mine, samples, Adam(mine, lr=0.01), batch=64, threads=threads)
+        found.append((trainer.advance(6).tobytes(), flat(mine).tobytes()))
+        (made,) = trainer._native._made
+        assert made.machine.program.loops
+        assert made.lanes > 1
+        assert len(made._fits) > 8
+    assert found == found[:1] * 4
+    assert max(threaded) > 1
+    hand = copied(params)
+    losses = by_hand(gated, hand, samples, Adam(hand, lr=0.01), 6, 64)
+    tolerance = 1e-11 if dtype == "float64" else 1e-4
     np.testing.assert_allclose(np.frombuffer(found[0][0]), losses, rtol=tolerance)

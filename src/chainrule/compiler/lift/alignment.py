@@ -25,6 +25,7 @@ from chainrule.compiler.lift.ordering import Beside, Pieces, is_regular
 from chainrule.compiler.lift.powers import with_powers_alike
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, address_type
 from chainrule.compiler.lift.schedule import schedule
+from chainrule.core.backend import Value
 from chainrule.trees import Floats
 
 FEW_SHAPES = 100  # array instructions: no need to look for loops in time
@@ -57,6 +58,7 @@ class RecordedCall:
     among: Addresses | None = None  # its inputs among those of the longest, where others move too
     births: Addresses | None = None  # of its private inputs: in which step of growth they came
     margins: bool = True  # for machine code, which tells where rounding may decide something
+    derives: bool = True  # by its private inputs, too; not if these are data
 
     @classmethod
     def of(
@@ -69,19 +71,23 @@ class RecordedCall:
     ) -> RecordedCall:
         """A call and its recording; ``slots``: as above, where a longer call's are others."""
         layout = Layout(call.first, tuple(call.sizes), len(call.ints))
-        return replace(cls.laid_out(layout, recording, root, slots), margins=margins)
+        made = cls.laid_out(layout, recording, root, slots)
+        ends = np.cumsum([0, *call.sizes])
+        later = [x for x, end in zip(call.floats, ends[1:], strict=True) if end > call.first]
+        return replace(made, margins=margins, derives=any(isinstance(x, Value) for x in later))
 
     @classmethod
     def laid_out(
         cls, layout: Layout, recording: Recording, root: int, slots: Addresses | None = None
     ) -> RecordedCall:
-        """The recording of a call whose numbers lie so; ``slots`` as above."""
+        """The recording of a call without Values whose numbers lie so; ``slots`` as above."""
         integers = np.arange(layout.integers + len(recording.selection.numbers))
         first = recording.inputs - len(integers)
         size = sum(layout.sizes)
         private = np.concatenate([np.arange(layout.first, size), first + integers])
         arrays = (*np.cumsum([0, *layout.sizes]).tolist(), first)
-        return cls(recording, root, private, integers if slots is None else slots, arrays)
+        own = integers if slots is None else slots
+        return cls(recording, root, private, own, arrays, derives=False)
 
     @property
     def layout(self) -> Layout:
@@ -296,6 +302,7 @@ class RecordedCall:
         if (made.address[self.returned] < 0).any() or (made.guards < 0).any():
             raise NotLiftable("an output was absorbed into a sum")
         mark_exact(made)
+        made.fixed = 0 if self.derives else len(made.private)
         return made
 
 

@@ -64,8 +64,10 @@ class Padded:
     def __init__(
         self, program: Program, lengths: Collection[Length], inserting: bool = False
     ) -> None:
-        if program.loops:
+        if program.loops and inserting:
             raise NotLiftable("loops in time have their lengths in their code")
+        if any(instruction.ends is not None for instruction in program.instructions):
+            raise NotLiftable("what the last iteration gave is read, which is another in each lane")
         self.before = program
         self.check_branches(lengths)
         self._constants = np.flatnonzero(
@@ -138,7 +140,7 @@ class Padded:
         return replace(
             made,
             private=np.concatenate([made.private, np.full(self.size, -1)]),
-            fixed=self.size,
+            fixed=made.fixed + self.size,
             size=size,
             instructions=[x for x in order if x is not None],
         )

@@ -15,7 +15,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import holds_values, like_first
 from chainrule.compiler.capture.undisturbed import is_internal
-from chainrule.compiler.mapping.alone import one_by_one, stay_in_lanes
+from chainrule.compiler.mapping.alone import are_few, one_by_one, stay_in_lanes, were_calls
 from chainrule.compiler.mapping.blocks import thread_count
 from chainrule.compiler.mapping.costs import most_alone
 from chainrule.compiler.mapping.prepared import Asked, answer, prepare
@@ -25,7 +25,7 @@ from chainrule.compiler.mapping.stacks import Arrange, Stacks
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.core.backend import modes
 from chainrule.derivatives import transforms
-from chainrule.trees import Floats, Node, Numbers, map_leaves, unflatten
+from chainrule.trees import Dict, Floats, Node, Numbers, map_leaves, unflatten
 
 Axes = int | Sequence[int | None] | None
 REDUCTIONS = (None, "sum", "mean")
@@ -42,14 +42,18 @@ def map_calls(
     """``CompiledFunction.map`` and ``map_value_and_grad``; see there."""
     if reduce not in REDUCTIONS:
         raise ValueError(f'reduce is "sum", "mean" or None, not {reduce!r}')
-    count = thread_count(threads)
+    if threads is not None:
+        threads = thread_count(threads)
     _refuse_nesting()
     axes = _axes(in_axes, len(arguments))
     asked = Asked.of(arguments, axes, reduce is None, differentiate)
-    if asked is not None:
-        few = one_by_one(dispatch, asked, reduce is None)
-        if few is not None:
-            return _finished(*few, arguments[0], reduce)
+    few = asked is not None and are_few(dispatch, asked)
+    if asked is not None and few:
+        cached = one_by_one(dispatch, asked)
+        if cached is not None:
+            return _of_few(*cached, arguments[0], reduce)
+    count = threads or thread_count(None)
+    if asked is not None and not few:
         found = answer(dispatch, asked, count)
         if found is not None:
             results, prepared = found
@@ -58,12 +62,24 @@ def map_calls(
     stacks = Stacks(arguments, axes)
     rounds = Rounds(dispatch, stacks, differentiate, reduce is None, count)
     rounds.refuse_other_trees()
-    results = rounds.run()
-    if asked is not None:
+    results = rounds.run(alone=few)
+    if asked is not None and few:
+        were_calls(dispatch, asked, rounds.call)
+    elif asked is not None:
         prepare(dispatch, asked, rounds)
         if rounds.used_lanes and len(asked.stacked[0]) <= (most_alone(dispatch) or 0):
             stay_in_lanes(dispatch, asked)
     return _finished(results, rounds.call.structure[0][0], stacks.arguments(0)[0], reduce)
+
+
+def _of_few(
+    values: Floats, gradients: Floats, first: Node, argument: Any, reduce: str | None
+) -> Any:
+    """What ``map`` returns of few samples, a row for each."""
+    if reduce is None:
+        return values, _stacked_gradient(first, argument, gradients)
+    scale = len(values) if reduce == "mean" else 1
+    return float(values.sum()) / scale, like_first(first, argument, gradients.sum(axis=0) / scale)
 
 
 def _finished(results: Results, first: Node, argument: Any, reduce: str | None) -> Any:
@@ -132,6 +148,8 @@ def _stacked_values(results: Results) -> Any:
     """What the function returns, with an array of all samples for each number or array."""
     values = results.values
     assert values is not None
+    if results.template == 0:  # a number alone
+        return values[:, 0].copy()
 
     def stacked(place: int | Places) -> Floats:
         return place.of(values) if isinstance(place, Places) else values[:, place].copy()
@@ -141,6 +159,10 @@ def _stacked_values(results: Results) -> Any:
 
 def _stacked_gradient(first: Node, argument: Any, gradients: Floats) -> Any:
     """The gradients in the structure of the first argument, each with an axis of samples first."""
+    if type(argument) is dict and isinstance(first, Dict):
+        found = _of_arrays(first, argument, gradients)
+        if found is not None:
+            return found
     place = 0
 
     def make(node: Node, _: Any) -> Any:
@@ -150,6 +172,18 @@ def _stacked_gradient(first: Node, argument: Any, gradients: Floats) -> Any:
         return gradients[:, start:place].reshape(len(gradients), *shape)
 
     return unflatten(first, make, argument)
+
+
+def _of_arrays(first: Dict, argument: dict[Any, Any], gradients: Floats) -> Any:
+    """The same for a dict of arrays, which is quicker; None where there are others."""
+    made, place, count = dict[Any, Any](), 0, len(gradients)
+    for name, node in zip(argument, first.items, strict=True):
+        if not isinstance(node, Numbers):
+            return None
+        end = place + math.prod(node.shape)
+        made[name] = gradients[:, place:end].reshape(count, *node.shape)
+        place = end
+    return made
 
 
 def reduced(results: Results, first: Node, argument: Any, mean: bool) -> Any:

@@ -250,7 +250,8 @@ def _build(
     arrays = (*sorted([*arrays, *made.arrays]), recording.inputs - integers)
     root = wanted_of(recording)
     assert root is not None
-    source = RecordedCall(recording, root.position, private, np.arange(integers), arrays)
+    slots = np.arange(integers)
+    source = RecordedCall(recording, root.position, private, slots, arrays, derives=False)
     fixed = len(private) - (first + shared if has_own else 0)
     needed = 0 if has_own else first + shared
     machine = _machine(source, fixed, needed, options)

@@ -30,7 +30,7 @@ MOST = 16  # kinds of maps that are kept, each with its memory
 DOUBLE = np.dtype(np.float64)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Asked:
     """What a map was asked for, as far as C takes its arguments apart."""
 
@@ -46,16 +46,19 @@ class Asked:
         """The arguments of a map; None where they are not plain, or hold Values or integers."""
         if kernels is None:
             return None
-        shared, stacked, shapes = [], [], []
+        shared, stacked, shapes, count = [], [], [], 0
         for x, axis in zip(arguments, axes, strict=True):
             if axis is None:
                 shared.append(x)
             elif axis == 0 and type(x) is np.ndarray and x.dtype is DOUBLE and x.ndim and len(x):
+                if len(x) != (count or len(x)):
+                    return None
+                count = len(x)
                 stacked.append(x)
                 shapes.append(x.shape[1:])
             else:
                 return None
-        if not stacked or any(len(x) != len(stacked[0]) for x in stacked):
+        if not stacked:
             return None
         is_first = differentiate and axes[0] is None
         passed = kernels.passed(tuple(shared), np.ndarray, np.float64, is_first, {}, True)

@@ -57,7 +57,7 @@ def _in_words(template: Any) -> str:
     return re.sub(r"number(, number){4,}", lambda m: f"{m[0].count('number')} numbers", text)
 
 
-@dataclass
+@dataclass(slots=True)
 class Results:
     """What samples gave: rows, or totals."""
 

@@ -90,8 +90,10 @@ class Rounds:
         """Whether some samples went through machine code for lanes."""
         return bool(self._met)
 
-    def run(self) -> Results:
-        """Compute all samples."""
+    def run(self, alone: bool = False) -> Results:
+        """Compute all samples; ``alone``: each as a call of its own."""
+        if alone:
+            self.layout = None
         return self._run(range(self._samples.count))
 
     def _run(self, left: Rows) -> Results:

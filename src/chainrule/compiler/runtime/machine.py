@@ -229,6 +229,8 @@ class MachineCode:
         program, to = self.program, self._placement.after(prefix.to)
         if to[prefix.program.address[call.root]] != self.root:
             return None
+        if call.derives and not self.derives:
+            return None
         if program.loops and not repeats_alike(prefix):
             return None
         if any(what == "each" and (k, what) not in self.varying for k, what in prefix.varying()):
@@ -362,14 +364,19 @@ class MachineCode:
             if i.candidates is not None
         )
 
+    @property
+    def derives(self) -> bool:
+        """Whether it has derivatives by inputs after the first argument's, as by Values there."""
+        return not self.program.fixed
+
     def sweep(self, out: Floats) -> bool:
-        """The derivative of the root by every input; False if one is not finite."""
+        """The derivative of the root by every input, 0 by data; False if one is not finite."""
         fit, code = self.current, self.code
         assert fit is not None
         if not code.sweep(fit.counts_at):
             return False
         out[:] = code.shared_adjoints[fit.among]
-        out[fit.inputs] = code.adjoints[fit.private]
+        out[fit.inputs] = code.adjoints[fit.private] if self.derives else 0.0
         return True
 
     def numbers(self, positions: Sequence[int]) -> Floats | None:
