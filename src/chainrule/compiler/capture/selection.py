@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int32]
 EACH_PLACE, EACH_ITEM = 32, 240  # bytes, of which a decider's row has 24 and 40
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Gather:
     """An operand that an integer selects: ``candidates[index]``, counted as Python does."""
 
