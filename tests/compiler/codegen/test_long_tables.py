@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import chainrule
-from chainrule.compiler.codegen import emit
+from chainrule.compiler.codegen import ir
 from chainrule.core.backend import Value
 
 pytest.importorskip("llvmlite")
@@ -24,13 +24,17 @@ def irregular(count):
 
 
 def test_long_tables_are_written_as_bytes_and_short_ones_as_numbers():
-    few = emit._contents(np.arange(-2, 2))
-    assert few == "[4 x i64] [i64 -2, i64 -1, i64 0, i64 1]"
-    numbers = np.array([-1, 0, 10, 34, 92, 2**40, -(2**63)] * 100)
-    size, text = emit._contents(numbers).split(' c"')
-    assert size == f"[{8 * len(numbers)} x i8]"
-    found = bytes.fromhex(text.removesuffix('"').replace("\\", ""))
-    assert np.frombuffer(found, np.int64).tolist() == numbers.tolist()
+    assert ir.table_text(np.arange(-2, 2)) == "[4 x i64] [i64 -2, i64 -1, i64 0, i64 1]"
+    for largest, bits in ((2**31 - 1, 32), (2**31, 64), (2**62, 64)):
+        numbers = np.array([-1, 0, 10, 34, 92, -(2**31), largest] * 100)
+        code = ir.Code()
+        code.table(numbers, "%i")
+        ((_, row),) = code.tables.values()
+        assert f"load i{bits}, ptr" in "\n".join(code.lines)
+        size, text = ir.table_text(row).split(' c"')
+        assert size == f"[{bits // 8 * len(numbers)} x i8]"
+        found = bytes.fromhex(text.removesuffix('"').replace("\\", ""))
+        assert np.frombuffer(found, f"int{bits}").tolist() == numbers.tolist()
 
 
 @pytest.mark.parametrize("count", [40, 300])
@@ -39,7 +43,7 @@ def test_both_ways_give_the_same_bits(count, monkeypatch):
     xs = np.random.default_rng(count).uniform(-1, 1, count)
     found = []
     for few in (0, 10**9):
-        monkeypatch.setattr(emit, "FEW_NUMBERS", few)
+        monkeypatch.setattr(ir, "FEW_NUMBERS", few)
         fast = chainrule.compile(function, lift=True, on_fallback="raise")
         value, gradient = fast.value_and_grad(xs)
         assert "machine code" in fast.report()

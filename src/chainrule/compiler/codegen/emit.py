@@ -29,16 +29,13 @@ from chainrule.compiler.codegen.contraction import Emitter
 from chainrule.compiler.codegen.corners import Corners
 from chainrule.compiler.codegen.forward import emit_forward, watched
 from chainrule.compiler.codegen.instructions import Machine, differentiated
-from chainrule.compiler.codegen.ir import Code, Integers, Offset, Vector
+from chainrule.compiler.codegen.ir import Code, Integers, Offset, Vector, table_text
 from chainrule.compiler.codegen.packed import Packing
 from chainrule.compiler.codegen.walks import Others, Walks
 from chainrule.compiler.lift.commands import commands
 from chainrule.compiler.lift.program import Addresses, Program
 
 __all__ = ["Machine", "machine", "watched"]
-
-FEW_NUMBERS = 256  # of a table that are written as numbers
-_DIGITS = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
 
 def machine(
@@ -172,15 +169,6 @@ def _function(code: Code, head: str, result: Vector | None = None) -> str:
     for label, numbers in code.tables.values():
         text += (
             f"\n{label.replace('@table', f'@{name}_table')} = private constant "
-            f"{_contents(numbers)}, align 64"
+            f"{table_text(numbers)}, align 64"
         )
     return text
-
-
-def _contents(numbers: Addresses) -> str:
-    """A table's numbers; many as their bytes, which LLVM reads in a fraction of the time."""
-    if len(numbers) <= FEW_NUMBERS:
-        return f"[{len(numbers)} x i64] [{', '.join(f'i64 {int(x)}' for x in numbers)}]"
-    found = np.frombuffer(numbers.astype(np.int64).tobytes(), np.uint8)
-    shown = np.stack([np.full_like(found, ord("\\")), _DIGITS[found >> 4], _DIGITS[found & 15]], 1)
-    return f'[{len(found)} x i8] c"{shown.tobytes().decode()}"'
