@@ -55,16 +55,25 @@ static int check_given(Lift *x) {
             return -1;
         }
     }
-    int fits = x->candidate_at[0] == 0 && x->candidate_at[x->place_count] == x->candidate_count;
+    if ((x->until = PyMem_Calloc((size_t)x->candidate_count + 1, sizeof *x->until)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    int fits = 1;
     for (Py_ssize_t k = 0; fits && k < x->place_count; k++) {
-        int32_t at = x->places[k], first = x->candidate_at[k], end = x->candidate_at[k + 1];
-        fits = at > (k > 0 ? x->places[k - 1] : -1) && at < 3 * x->count && x->operands[at] >= 0 &&
-               first < end && end <= x->candidate_count && x->first[k] >= 0 && x->first[k] <= k;
-        for (int32_t c = first; fits && c < end; c++) {
+        int32_t at = x->places[k], first = x->first[k], begin = x->candidate_at[2 * k], end = x->candidate_at[2 * k + 1];
+        fits = at > (k > 0 ? x->places[k - 1] : -1) && at < 3 * x->count && x->operands[at] >= 0 && begin >= 0 &&
+               begin < end && end <= x->candidate_count && first >= 0 && first <= k && x->first[first] == first &&
+               x->candidate_at[2 * first] == begin && x->candidate_at[2 * first + 1] == end;
+        /* Candidates that come before one place come before all later ones. */
+        for (int32_t c = begin; fits && is_new_range(x, k) && c < end; c++) {
             fits = x->candidates[c] >= 0 && x->candidates[c] < at / 3;
         }
+        if (fits) {
+            note_range(x, k);
+            x->plain_limit += first == k ? end - begin : 0;
+        }
     }
-    x->plain_limit += x->candidate_count;
     if (!fits) {
         PyErr_SetString(PyExc_ValueError, "the operands that depend on integers do not fit the recording");
         return -1;
@@ -97,7 +106,7 @@ static int get_given(Lift *x, PyObject **given) {
             least[G_IDENTITIES] = 8 * x->rule_count;
         } else if (k == G_PLACES) {
             x->place_count = least[G_ORDER] = least[G_FIRST] = given_items(x, k);
-            least[G_CANDIDATE_AT] = x->place_count + 1;
+            least[G_CANDIDATE_AT] = 2 * x->place_count;
         }
     }
     x->wanted_count = given_items(x, G_WANTED);
@@ -147,6 +156,7 @@ static int make_graph_arrays(Lift *x, int keep_dead) {
         (x->terms = PyMem_Malloc(((size_t)x->term_limit + 1) * sizeof *x->terms)) == NULL ||
         (x->known = PyMem_Malloc(known * sizeof *x->known)) == NULL ||
         (x->gathered = PyMem_Malloc(((size_t)x->place_count + 1) * sizeof *x->gathered)) == NULL ||
+        (x->alike = PyMem_Malloc(((size_t)x->candidate_count + 1) * sizeof *x->alike)) == NULL ||
         (x->set = PyMem_Malloc(sets * sizeof *x->set)) == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -166,6 +176,7 @@ static int make_graph_arrays(Lift *x, int keep_dead) {
     }
     memset(x->at, 0xFF, (size_t)count * sizeof *x->at); /* -1 everywhere */
     memset(x->known, 0xFF, known * sizeof *x->known);
+    memset(x->alike, 0xFF, ((size_t)x->candidate_count + 1) * sizeof *x->alike);
     memset(x->gathered, 0xFF, ((size_t)x->place_count + 1) * sizeof *x->gathered);
     return 0;
 }
@@ -221,6 +232,8 @@ static PyObject *canonicalise(PyObject *Py_UNUSED(module), PyObject *args) {
     PyMem_Free(x.known);
     PyMem_Free(x.gathered);
     PyMem_Free(x.set);
+    PyMem_Free(x.until);
+    PyMem_Free(x.alike);
     return result;
 }
 

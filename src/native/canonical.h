@@ -51,6 +51,8 @@ typedef struct {
     uint64_t *set, known_mask;
     uint64_t known_scale;        /* slots of `known` for a node, times 2**32 */
     Py_ssize_t place;            /* the first that is not before the present instruction */
+    int32_t *until;              /* of each candidate: up to where the range that begins there was gone through */
+    int32_t *alike;              /* of each candidate: a node that selects from a range that begins there, or -1 */
     int32_t *gathered;           /* the node of what each place selects, at the first that selects the same; or -1 */
 
     PyObject *objects[MADE];
@@ -60,6 +62,17 @@ typedef struct {
     int32_t *at; /* the node of each instruction; -1: none; less: it waits, see `waiting` */
     uint64_t *signature;
 } Lift;
+
+/* Many places select from one range of candidates, which is gone through for the first of them only. */
+static inline int is_new_range(const Lift *x, Py_ssize_t place) {
+    return x->until[x->candidate_at[2 * place]] < x->candidate_at[2 * place + 1];
+}
+
+static inline void note_range(Lift *x, Py_ssize_t place) {
+    if (is_new_range(x, place)) {
+        x->until[x->candidate_at[2 * place]] = x->candidate_at[2 * place + 1];
+    }
+}
 
 static inline Py_ssize_t operand_count(const Lift *x, Py_ssize_t i) {
     const int32_t *p = &x->operands[3 * i];

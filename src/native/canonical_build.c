@@ -177,6 +177,25 @@ static int32_t add_node(Lift *x, Py_ssize_t i, int kind, int32_t place) {
     return (int32_t)node;
 }
 
+/* A gather, of candidates that were appended before. `alike`: the last one whose candidates begin with the
+ * same; where it has as many, it has all that depends on these. Loops make a difference between the two. */
+static int32_t add_gather(Lift *x, Py_ssize_t i, int32_t place, int32_t *alike) {
+    int32_t known = *alike;
+    int64_t count = x->plain_count - (int64_t)x->plain_at[x->node_count];
+    if (x->iterations != NULL || known < 0 || x->plain_at[known + 1] - x->plain_at[known] != count) {
+        return *alike = add_node(x, i, NODE_GATHER, place);
+    }
+    Py_ssize_t node = x->node_count++;
+    x->kinds[node] = NODE_GATHER;
+    x->origin[node] = (int32_t)i;
+    x->gathers[x->gather_count++] = place;
+    x->signature[node] = x->signature[known];
+    x->level[node] = x->level[known];
+    x->product_at[node + 1] = (int32_t)x->product_count;
+    x->plain_at[node + 1] = (int32_t)x->plain_count;
+    return (int32_t)node;
+}
+
 /* The node of an addition, a product or a maximum. */
 static int32_t settle_terms(Lift *x, Py_ssize_t i, int32_t first) {
     int role = x->roles[2 * x->codes[i]];
@@ -223,10 +242,11 @@ static int32_t operand_node(Lift *x, Py_ssize_t i, int j) {
     }
     int32_t *gathered = &x->gathered[x->first[place]];
     if (*gathered < 0) {
-        for (int32_t k = x->candidate_at[place]; k < x->candidate_at[place + 1]; k++) {
+        int32_t begin = x->candidate_at[2 * place], end = x->candidate_at[2 * place + 1];
+        for (int32_t k = begin; k < end; k++) {
             x->plains[x->plain_count++] = x->at[x->candidates[k]]; /* used twice at least: none waits */
         }
-        *gathered = add_node(x, i, NODE_GATHER, x->order[place]);
+        *gathered = add_gather(x, i, x->order[place], &x->alike[begin]);
     }
     return *gathered;
 }
@@ -412,6 +432,7 @@ static void lift_recording(Lift *x) {
 
 /* What no output, guard or gather depends on is not live. */
 static void mark_live(Lift *x) {
+    memset(x->until, 0, (size_t)x->candidate_count * sizeof *x->until);
     memset(x->live, 0, (size_t)x->count);
     for (Py_ssize_t k = 0; k < x->wanted_count; k++) {
         x->live[x->wanted[k]] = 1;
@@ -427,15 +448,17 @@ static void mark_live(Lift *x) {
             x->live[x->operands[at]] = 1;
             continue;
         }
-        for (int32_t k = x->candidate_at[place]; k < x->candidate_at[place + 1]; k++) {
+        for (int32_t k = x->candidate_at[2 * place]; is_new_range(x, place) && k < x->candidate_at[2 * place + 1]; k++) {
             x->live[x->candidates[k]] = 1;
         }
+        note_range(x, place);
     }
     memset(x->live, 1, (size_t)x->inputs);
 }
 
 /* How often each is an operand; outputs, guards and candidates count as used twice. */
 static void count_uses(Lift *x) {
+    memset(x->until, 0, (size_t)x->candidate_count * sizeof *x->until);
     memset(x->uses, 0, (size_t)x->count);
     Py_ssize_t place = 0;
     for (Py_ssize_t i = 0; i < x->count; i++) {
@@ -444,9 +467,11 @@ static void count_uses(Lift *x) {
             int32_t operand = x->operands[at];
             int live = x->live == NULL || x->live[i];
             if (live && is_place) {
-                for (int32_t k = x->candidate_at[place]; k < x->candidate_at[place + 1]; k++) {
+                int32_t begin = x->candidate_at[2 * place], end = x->candidate_at[2 * place + 1];
+                for (int32_t k = begin; is_new_range(x, place) && k < end; k++) {
                     x->uses[x->candidates[k]] = 2;
                 }
+                note_range(x, place);
             } else if (live && operand >= 0) {
                 x->uses[operand] += x->uses[operand] < 2;
             }

@@ -28,6 +28,7 @@ import chainrule
 from chainrule import tanh
 from chainrule.compiler.capture.recordings import FIRST_RULE, Guard, Output, Recording
 from chainrule.compiler.capture.selection import Gather, Selection
+from chainrule.compiler.lift.annotations import Annotations
 from chainrule.compiler.lift.canonical import (
     CONSTANT,
     EXTREME,
@@ -181,10 +182,39 @@ def random_recording(rng: random.Random, size: int) -> Any:
                 known = candidates.setdefault(place, [int(recording.operands.flat[place])])
                 known.append(rng.randrange(place // 3))
     places = sorted(candidates)
-    gathers = tuple(Gather(np.array(candidates[place], np.int32), 0) for place in places)
-    owners = np.arange(len(places), dtype=np.int32)
-    selection = Selection(gathers=gathers, places=np.array(places, np.int32), owners=owners)
+    tables = [np.array(candidates[place], np.int32) for place in places]
+    if rng.random() < 0.5:
+        share(rng, recording, places, tables)
+    gathers: list[Gather] = []
+    owners: list[int] = []
+    for k, table in enumerate(tables):
+        read = recording.operands.flat[places[k]]
+        alike = [owners[j] for j in range(k) if tables[j] is table]
+        alike = [j for j in alike if recording.operands.flat[places[owners.index(j)]] == read]
+        if alike and rng.random() < 0.5:
+            owners.append(rng.choice(alike))
+        else:
+            gathers.append(Gather(table, 0))
+            owners.append(len(gathers) - 1)
+    selection = Selection(
+        gathers=tuple(gathers),
+        places=np.array(places, np.int32),
+        owners=np.array(owners, np.int32),
+    )
     return replace(recording, selection=selection)
+
+
+def share(rng: random.Random, recording: Any, places: list[int], tables: list[Any]) -> None:
+    """Let many of these places select from one table, which comes before all of them."""
+    for first in rng.sample(range(len(places)), min(2, len(places))):
+        later = [k for k in range(first, len(places)) if rng.random() < 0.7 or k == first]
+        read = {k: int(recording.operands.flat[places[k]]) for k in later}
+        before = places[first] // 3
+        kept = [k for k in later if read[k] < before]
+        more = [rng.randrange(before) for _ in range(rng.randrange(4))]
+        table = np.array([*[read[k] for k in kept], *more], np.int32)
+        for k in kept:
+            tables[k] = table
 
 
 @pytest.fixture(scope="module")
@@ -576,6 +606,22 @@ def test_the_kernel_refuses_what_does_not_fit():
             fine += 1
     assert refused > 100
     assert fine > 100
+
+
+def test_places_share_the_candidates_that_they_select_from():
+    rng, shared = random.Random(8), 0
+    for _ in range(200):
+        recording = random_recording(rng, 30)
+        notes = Annotations(recording, None, True, ())
+        gathers = recording.selection.gathers
+        tables = {id(g.candidates): np.unique(g.candidates) for g in gathers}
+        assert len(notes.candidates) == sum(map(len, tables.values()))
+        shared += len(tables) < len(gathers)
+        for place, (begin, end) in zip(notes.places, notes.candidate_at, strict=True):
+            (k,) = np.flatnonzero(recording.selection.places == place)
+            gather = gathers[recording.selection.owners[k]]
+            assert notes.candidates[begin:end].tolist() == tables[id(gather.candidates)].tolist()
+    assert shared > 5
 
 
 @needs_kernels

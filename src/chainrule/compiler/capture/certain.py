@@ -25,6 +25,8 @@ class Certain:
         self._are_none = not self._known
         self._codes, self._operands = made.codes, made.operands
         self._passes = [rule.name not in _NUMBERS for rule in made.rules]
+        if self._are_none:
+            return
         selection = made.selection
         self._tables = [gather.candidates for gather in selection.gathers]
         self._owners = dict(zip(selection.places.tolist(), selection.owners.tolist(), strict=True))

@@ -40,15 +40,17 @@ def decider(
     gathers: Sequence[tuple[int, Table]],
     numbers: Sequence[int],
     ranges: Iterable[tuple[int, int]] = (),
+    owners: Any = slice(None),
 ) -> Any:
     """The Decider of a program; of each gather the node of its index, and its candidates.
 
-    ``ranges``: nodes that must be the index of one of so many items, gathered or not.
+    ``ranges``: nodes that must be the index of one of so many items, gathered or not. ``owners``:
+    which gathers are decided, in order, any of them several times.
     """
     if kernels is None:
         return None
     try:
-        return _Encoder(program).made(gathers, numbers, ranges)
+        return _Encoder(program).made(gathers, numbers, ranges, owners)
     except _NotFlat:
         return None
 
@@ -74,6 +76,7 @@ class _Encoder:
         gathers: Sequence[tuple[int, Table]],
         numbers: Sequence[int],
         ranges: Iterable[tuple[int, int]],
+        owners: Any,
     ) -> Any:
         assert kernels is not None
         program = self._program
@@ -101,7 +104,7 @@ class _Encoder:
             _words(steps),
             _words(self._pool),
             np.array(self._floats, np.float64),
-            _words(rows),
+            np.ascontiguousarray(_words(rows).reshape(-1, 3)[owners]).ravel(),
             candidates,
             _words([(node, node in self._is_float) for node in numbers]),
             tuple(self._draws),

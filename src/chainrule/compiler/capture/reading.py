@@ -58,7 +58,7 @@ class Observed(BaseException):
     """
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Pending:
     """A gather while it is recorded."""
 
@@ -76,12 +76,13 @@ class Selector:
         self.pending: dict[int, _Pending] = {}  # by the id of its leaf
         #: by id, what max or min gave, which is one of these Values in eager mode
         self.chosen: dict[int, tuple[Value, list[Value]]] = {}
+        self._leaves: dict[int, dict[int, Value]] = {}  # by the id of a gather's items, by node
         self._copies: dict[Any, Any] = {}
         self.tables: dict[Any, Any] = {}  # what picks among some objects, by their addresses
         self._bytes: dict[int, bytes] = {}  # what arrays held that were read, by their ids
         self._large: list[Any] = []  # copies of large arrays that were read, as bits
         self._tuples: list[Any] = []  # rows that were selected
-        self._watched: list[tuple[Any, tuple[Any, ...]]] = []  # copies and originals, contents
+        self._watched: list[Any] = []  # copies and originals, after each its contents
         self.known: set[int] = set()  # ids of copies and originals
         self.numbers: dict[int, Value] = {}  # derived numbers, by node
         self._observed = False
@@ -141,13 +142,16 @@ class Selector:
 
     def _part(self, array: Any, key: Any, owner: Any) -> Any:
         """``array[key]``; ``owner`` is what the function sees of the array."""
-        keys = [k[()] if is_grid(k) and not k.ndim else k for k in parts_of(key)]
-        if len(keys) > array.ndim:
-            return array[settled(key)]
-        if any(type(k) is list or is_grid(k) for k in keys):
-            found = self._read_many(array, keys)
-            return array[settled(key)] if found is None else found
-        rows = self._rows(array, keys) if all(map(is_index, keys)) else None
+        if type(key) is Traced and array.ndim and is_index(key):  # what most of them are
+            rows = self._rows(array, [key])
+        else:
+            keys = [k[()] if is_grid(k) and not k.ndim else k for k in parts_of(key)]
+            if len(keys) > array.ndim:
+                return array[settled(key)]
+            if any(type(k) is list or is_grid(k) for k in keys):
+                found = self._read_many(array, keys)
+                return array[settled(key)] if found is None else found
+            rows = self._rows(array, keys) if all(map(is_index, keys)) else None
         if rows is None:
             return array[settled(key)]
         items, shape = rows
@@ -173,9 +177,10 @@ class Selector:
             return None
         chosen = self._joined([keys[axis] for axis in traced], counts)
         plain = [slice(None) if type(k) is Traced else k for k in keys]
-        contents = self._contents(array)
-        known = array.shape, array.dtype, repr(plain), tuple(traced), contents
-        if known not in self.tables:
+        which = None if len(keys) == len(traced) == 1 else (repr(plain), tuple(traced))
+        known = array.shape, array.dtype.char, which, self._contents(array)
+        found = self.tables.get(known)
+        if found is None:
             part = array[tuple(plain)]
             axes = [
                 axis - sum(isinstance(k, int | np.integer) for k in plain[:axis]) for axis in traced
@@ -191,8 +196,8 @@ class Selector:
                 columns = [tuple(items[:, k].tolist()) for k in range(items.shape[1])]
                 picks = [self._number_picker(column, array.dtype.type) for column in columns]
             # The items are kept with it, so that no others have their addresses.
-            self.tables[known] = picks, shape, columns
-        picks, shape, _ = self.tables[known]
+            found = self.tables[known] = picks, shape, columns
+        picks, shape, _ = found
         return [pick(chosen) for pick in picks], shape
 
     def _contents(self, array: Any) -> Any:
@@ -383,7 +388,7 @@ class Selector:
         """Look at the end whether a container still has its contents."""
         if id(container) not in self.known and isinstance(container, list | dict | np.ndarray):
             self.known.add(id(container))
-            self._watched.append((container, contents_of(container)))
+            self._watched += container, contents_of(container)
 
     # --- gathers and numbers ----------------------------------------------------------------------
 
@@ -431,14 +436,15 @@ class Selector:
 
     def _gather(self, items: tuple[Value, ...], node: int) -> Value:
         """A Value that stands for the selected one."""
-        known = Gather, id(items), node
-        if known not in self.tables:
-            item = items[self._recorder.integers.value(node)]
-            leaf = self._leaf(item._number)
-            self._recorder.selected(leaf, items, node)
-            self.pending[id(leaf)] = _Pending(leaf, items, node)
-            self.tables[known] = leaf
-        found: Value = self.tables[known]
+        leaves = self._leaves.get(id(items))
+        if leaves is None:
+            leaves = self._leaves[id(items)] = {}
+        found = leaves.get(node)
+        if found is None:
+            found = self._leaf(items[self._recorder.integers.value(node)]._number)
+            self._recorder.selected(found, items, node)
+            self.pending[id(found)] = _Pending(found, items, node)
+            leaves[node] = found
         return found
 
     def number(self, node: int) -> Value:
@@ -525,7 +531,7 @@ class Selector:
         """Raise Observed unless the function could not tell copies from originals."""
         if self._observed or (identity and (self.pending or self.chosen)):
             raise Observed
-        for container, before in self._watched:
+        for container, before in zip(self._watched[::2], self._watched[1::2], strict=True):
             now = contents_of(container)
             if len(now) != len(before) or not all(map(is_same, now, before)):
                 raise Observed
@@ -535,6 +541,7 @@ class Selector:
         kept = (
             self.pending,
             self.chosen,
+            self._leaves,
             self._copies,
             self.tables,
             self._bytes,

@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int32]
 EACH_PLACE, EACH_ITEM = 32, 240  # bytes, of which a decider's row has 24 and 40
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Gather:
     """An operand that an integer selects: ``candidates[index]``, counted as Python does."""
 
@@ -110,9 +110,8 @@ class Selection:
     @functools.cached_property
     def decider(self) -> Any:
         """What tells in C which operands are in ``places``, and the numbers; None: it cannot."""
-        gathers = [self.gathers[k] for k in self.owners.tolist()]
-        indices = [(gather.index, gather.candidates) for gather in gathers]
-        return decider(self.program, indices, self.numbers, self.ranges)
+        indices = [(gather.index, gather.candidates) for gather in self.gathers]
+        return decider(self.program, indices, self.numbers, self.ranges, self.owners)
 
     def decide(self, integers: Sequence[int]) -> tuple[Ints, list[float]] | None:
         """The operands in ``places`` and the numbers for these integers; None: another path."""

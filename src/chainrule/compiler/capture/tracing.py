@@ -307,7 +307,7 @@ def compare_errors(
 def _errors_noted(codes: set[types.CodeType]) -> Iterator[list[tuple[str, int, str]]]:
     """The errors that come to some functions, which may catch them: their kind, line and file."""
     found: list[tuple[str, int, str]] = []
-    codes = codes | {REWRITER.rewritten(c, how) or c for c in codes for how in (False, True)}
+    codes = codes | {REWRITER.rewritten(c) or c for c in codes}
 
     def called(frame: types.FrameType, event: str, argument: Any) -> Any:
         if frame.f_code not in codes:

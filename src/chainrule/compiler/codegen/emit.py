@@ -29,7 +29,7 @@ from chainrule.compiler.codegen.contraction import Emitter
 from chainrule.compiler.codegen.corners import Corners
 from chainrule.compiler.codegen.forward import emit_forward, watched
 from chainrule.compiler.codegen.instructions import Machine, differentiated
-from chainrule.compiler.codegen.ir import Code, Integers, Offset, Vector
+from chainrule.compiler.codegen.ir import Code, Integers, Offset, Vector, table_text
 from chainrule.compiler.codegen.packed import Packing
 from chainrule.compiler.codegen.walks import Others, Walks
 from chainrule.compiler.lift.commands import commands
@@ -167,9 +167,8 @@ def _function(code: Code, head: str, result: Vector | None = None) -> str:
         + f"\n  br label %start\nstart:\n{body}\n  ret {end}\n}}"
     )
     for label, numbers in code.tables.values():
-        items = ", ".join(f"i64 {int(x)}" for x in numbers)
         text += (
             f"\n{label.replace('@table', f'@{name}_table')} = private constant "
-            f"[{len(numbers)} x i64] [{items}], align 64"
+            f"{table_text(numbers)}, align 64"
         )
     return text

@@ -17,10 +17,22 @@ import numpy as np
 
 from chainrule.compiler.codegen.vectors import Condition, Integers, Variable, Vector
 
-__all__ = ["Code", "Condition", "Integers", "OffsetTerm", "Offset", "Variable", "Vector", "literal"]
+__all__ = [
+    "Code",
+    "Condition",
+    "Integers",
+    "Offset",
+    "OffsetTerm",
+    "Variable",
+    "Vector",
+    "literal",
+    "table_text",
+]
 
 OffsetTerm = tuple[str | None, int]  # a register (None: 1) times a factor
 Offset = list[OffsetTerm]  # an index into an array: the sum of its terms
+FEW_NUMBERS = 256  # of a table that are written as numbers
+_DIGITS = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
 
 def literal(x: float) -> str:
@@ -40,13 +52,28 @@ class _Place:
     inline: bool = False  # inline them instead
 
 
+def _stored(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A table as it is in the module: of a long one with 32 bits for each number, if these fit."""
+    fits = len(numbers) > FEW_NUMBERS and numbers.min() >= -(2**31) and numbers.max() < 2**31
+    return numbers.astype(np.int32 if fits else np.int64)
+
+
+def table_text(row: np.ndarray[Any, Any]) -> str:
+    """Its type and its numbers; many as their bytes, which LLVM reads in a fraction of the time."""
+    if len(row) <= FEW_NUMBERS:
+        return f"[{len(row)} x i64] [{', '.join(f'i64 {x}' for x in row.tolist())}]"
+    found = np.frombuffer(row.tobytes(), np.uint8)
+    shown = np.stack([np.full_like(found, ord("\\")), _DIGITS[found >> 4], _DIGITS[found & 15]], 1)
+    return f'[{len(found)} x i8] c"{shown.tobytes().decode()}"'
+
+
 class Code:
     """One function under construction, over float64 or float32."""
 
     def __init__(self, dtype: str = "float64") -> None:
         self.lines: list[str] = []
         self.slots: list[str] = []  # allocas of variables; LLVM promotes them to registers
-        self.tables: dict[bytes, tuple[str, np.ndarray[Any, Any]]] = {}
+        self.tables: dict[tuple[str, bytes], tuple[str, np.ndarray[Any, Any]]] = {}
         self.declarations: set[str] = set()  # declarations and definitions of what it calls
         self._place = _Place()
         self._set_type(dtype)
@@ -264,10 +291,12 @@ class Code:
 
     def table(self, numbers: np.ndarray[Any, Any], at: str) -> str:
         """numbers[at], from a table in the module."""
-        key = numbers.astype(np.int64).tobytes()
-        label = self.tables.setdefault(key, (f"@table{len(self.tables)}", numbers))[0]
-        place = self.let(f"getelementptr inbounds i64, ptr {label}, i64 {at}")
-        return self.let(f"load i64, ptr {place}, align 8")
+        row = _stored(numbers)
+        bits, key = 8 * row.itemsize, (row.dtype.char, row.tobytes())
+        label = self.tables.setdefault(key, (f"@table{len(self.tables)}", row))[0]
+        place = self.let(f"getelementptr inbounds i{bits}, ptr {label}, i64 {at}")
+        found = self.let(f"load i{bits}, ptr {place}, align {row.itemsize}")
+        return found if bits == 64 else self.let(f"sext i{bits} {found} to i64")
 
     # --- numbers ----------------------------------------------------------------------------------
 

@@ -71,13 +71,19 @@ class Annotations:
         self.order: Ints = order.astype(np.int32)
         self.places: Ints = np.ascontiguousarray(selection.places[order], np.int32)
         self.first = self._first_of_each(selection.owners[order])
-        tables = {id(gather.candidates): gather.candidates for gather in selection.gathers}
-        distinct = {key: np.unique(table) for key, table in tables.items()}
-        gathers = [selection.gathers[k] for k in selection.owners[order].tolist()]
-        rows = [distinct[id(gather.candidates)] for gather in gathers]
-        self.candidates: Ints = np.concatenate([np.zeros(0, np.int32), *rows])
-        self.candidate_at: Ints = np.zeros(len(order) + 1, np.int32)
-        self.candidate_at[1:] = np.cumsum([len(row) for row in rows])
+        owners, of_gather = np.unique(selection.owners[order], return_inverse=True)
+        tables: dict[int, tuple[int, int]] = {}  # of each table: where its candidates are
+        rows, end, bounds = [np.zeros(0, np.int32)], 0, []
+        for k in owners.tolist():
+            table = selection.gathers[k].candidates
+            if id(table) not in tables:
+                rows.append(np.unique(table))
+                tables[id(table)] = end, end + len(rows[-1])
+                end += len(rows[-1])
+            bounds.append(tables[id(table)])
+        self.candidates: Ints = np.concatenate(rows)
+        ranges = np.array(bounds, np.int32).reshape(-1, 2)[of_gather.ravel()]
+        self.candidate_at: Ints = np.ascontiguousarray(ranges)  # begin and end for each place
 
     def _first_of_each(self, owners: Ints) -> Ints:
         """Of each of ``places`` the first one that selects the same: both read one node.

@@ -145,9 +145,9 @@ class _Builder:
         self.tokens = notes.tokens.tolist()
         bounds, rows = notes.candidate_at.tolist(), notes.candidates.tolist()
         self.dynamic = {
-            place: (number, rows[bounds[k] : bounds[k + 1]])
-            for k, (place, number) in enumerate(
-                zip(notes.places.tolist(), notes.order.tolist(), strict=True)
+            place: (number, rows[begin:end])
+            for place, number, (begin, end) in zip(
+                notes.places.tolist(), notes.order.tolist(), bounds, strict=True
             )
         }
         self.first = dict(zip(notes.places.tolist(), notes.first.tolist(), strict=True))
