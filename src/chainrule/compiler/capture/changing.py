@@ -12,7 +12,7 @@ import functools
 import heapq
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -50,11 +50,8 @@ CHANGING = frozenset(
     )
 )
 _NUMBERS = (float, int, str, tuple, Value, StandIn)
-#: what may have its numbers in the memory of another array; the last is numpy's, of ``as_strided``
-_VIEWS: Any = (
-    *(np.ndarray, np.flatiter),
-    type(np.lib.stride_tricks.as_strided(np.zeros(1)).base),
-)
+_ARRAY_BASE: Any = np.ndarray.base  # which an array of data does not tell
+_STRIDED: Any = type(np.lib.stride_tricks.as_strided(np.zeros(1)).base)  # numpy's, between two
 _METHODS_IN_C = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
@@ -64,15 +61,19 @@ def changing(x: Any, name: str = "") -> Any:
     if recorder is not None:
         recorder.told |= isinstance(x, (Value, np.ndarray))
         keys = [id(x), id(_attributes(x))] if name else [id(x)]
-        base = x
-        while isinstance(base, _VIEWS):
-            base = base.base
-            keys.append(id(base))
+        keys += map(id, _bases(x))
         for key in keys if recorder.watched else ():
             if key in recorder.watched:
                 recorder.stores_into.setdefault(key, errors.caller())
         recorder.selector.stored_into(x)
     return x
+
+
+def _bases(x: Any) -> Iterator[Any]:
+    """In whose memory an array has its numbers, and whose these are, and so on."""
+    while isinstance(x, (np.ndarray, np.flatiter, _STRIDED)):
+        x = _ARRAY_BASE.__get__(x) if isinstance(x, np.ndarray) else x.base
+        yield x
 
 
 def _attributes(x: Any) -> Any:
