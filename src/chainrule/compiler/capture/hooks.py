@@ -195,6 +195,8 @@ def _asked(x: Any, name: str = "") -> Any:
         x = asked_to_change(x, name)
     if name == "__dict__" and isinstance(x, type) and (is_library(x) or not is_python_class(x)):
         recorder.forbid(f"asking the class {x.__name__} for all its attributes")
+    if name == "__dict__" and kind in recorder.records:
+        recorder.forbid(f"asking a {kind.__name__} for its attributes in their order")
     if name in FORMATTING and type(x) is str:
         ask_by_fields(x)
     if name == "__getattribute__":

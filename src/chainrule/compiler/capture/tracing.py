@@ -326,6 +326,7 @@ def _trace(
     recorder.watched.update(id(vars(x)) for x, *_ in rebuilt.records if hasattr(x, "__dict__"))
     recorder.module_names, recorder.whole_modules = state.module_names, state.whole_modules
     recorder.unasked = state.unasked
+    recorder.records = {kind for x, kind, _ in rebuilt.records if is_record(x)}
     passed = set(map(id, call.values))
     captured = tuple([v for v in state.values if id(v) not in passed])
     inputs += captured
