@@ -61,7 +61,7 @@ def changing(x: Any, name: str = "") -> Any:
     if recorder is not None:
         recorder.told |= isinstance(x, (Value, np.ndarray))
         keys = [id(x), id(_attributes(x))] if name else [id(x)]
-        keys += map(id, _bases(x))
+        keys += map(id, bases(x))
         for key in keys if recorder.watched else ():
             if key in recorder.watched:
                 recorder.stores_into.setdefault(key, errors.caller())
@@ -69,11 +69,12 @@ def changing(x: Any, name: str = "") -> Any:
     return x
 
 
-def _bases(x: Any) -> Iterator[Any]:
+def bases(x: Any) -> Iterator[Any]:
     """In whose memory an array has its numbers, and whose these are, and so on."""
     while isinstance(x, (np.ndarray, np.flatiter, _STRIDED)):
         x = _ARRAY_BASE.__get__(x) if isinstance(x, np.ndarray) else x.base
-        yield x
+        if x is not None:
+            yield x
 
 
 def _attributes(x: Any) -> Any:

@@ -35,6 +35,7 @@ from chainrule.compiler.capture.arguments import (
 )
 from chainrule.compiler.capture.arithmetic import data_numbers
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.changing import bases
 from chainrule.compiler.capture.flattening import finish, note
 from chainrule.compiler.capture.forks import Impure
 from chainrule.compiler.capture.handing import CHANGES, Handed, handed
@@ -319,6 +320,7 @@ def _trace(
     for x, _ in rebuilt.arrays:
         if type(x) is np.ndarray and x.dtype != object:  # numpy's functions would write unseen
             x.flags.writeable = False
+            recorder.copies.update(map(id, (x, *bases(x))))
     recorder.arguments += [rebuilt.arguments, rebuilt.keywords]
     recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
     containers = (*state.lists, *state.dicts, *state.sets, *state.arrays, *rebuilt.records)
