@@ -24,7 +24,7 @@ typedef struct {
     Buffer entries;
     Buffer integers; /* int64_t; 0 in the place of a large one */
     Buffer large;
-    Buffer containers; /* PyObject *, of the call and not of its own: all lists, arrays and the like in it */
+    Buffer containers; /* PyObject *: all lists, arrays and the like in the call, if they are wanted */
 } Passed;
 
 #define MOST_SEEN 256 /* lists and dicts of integers, and objects */

@@ -95,6 +95,15 @@ static PyObject *placed_answer(PyObject *self, const Places *x, int placed, int 
     return whole ? answer_at_once(self, (Given){NULL, x->items, x->count}, differentiate, out) : Py_NewRef(Py_None);
 }
 
+/* What a function returned, of the answer of the gate, which is taken: NotImplemented is for None. */
+static PyObject *returned(PyObject *answer) {
+    if (answer != Py_NotImplemented) {
+        return answer;
+    }
+    Py_DECREF(answer);
+    return Py_NewRef(Py_None);
+}
+
 /* Whether an answer is that to a call with a gradient: the value, not with anything beside it, and slopes. */
 static int is_plain_pair(PyObject *answer) {
     return PyTuple_CheckExact(answer) && PyTuple_Size(answer) == 2 && PyFloat_CheckExact(PyTuple_GetItem(answer, 0));
@@ -115,18 +124,14 @@ static PyObject *entrance_call(PyObject *self, PyObject *args, PyObject *keyword
         }
         PyObject *answer = placed_answer(self, &places, placed, 0, NULL);
         if (answer == NULL || answer != Py_None) {
-            return answer;
+            return returned(answer);
         }
         Py_DECREF(answer);
     }
     if (keywords == NULL || PyDict_Size(keywords) == 0) {
         PyObject *answer = answer_at_once(self, given_tuple(args), wanted != VALUE, NULL), *made;
-        if (answer == Py_NotImplemented) { /* it returned None */
-            Py_DECREF(answer);
-            return Py_NewRef(Py_None);
-        }
         if (answer == NULL || (answer != Py_None && wanted <= WHOLE)) {
-            return answer;
+            return returned(answer);
         }
         if (answer != Py_None) {
             if (wanted == BESIDE || !is_plain_pair(answer)) {

@@ -377,6 +377,7 @@ static PyObject *find_answer(Gate *g, Given given, int differentiate, PyObject *
     shrink(&g->look.words);
     shrink(&g->look.to->entries);
     shrink(&g->look.to->integers);
+    shrink(&g->look.to->containers);
     return answer;
 }
 

@@ -177,21 +177,26 @@ static PyObject *in_place(PyObject *const *given, Py_ssize_t count, binaryfunc c
     return compute(given[0], given[1]);
 }
 
-static PyObject *in_place_add(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count) {
-    return in_place(given, count, PyNumber_InPlaceAdd, "iadd");
-}
+static PyObject *power_in_place(PyObject *a, PyObject *b) { return PyNumber_InPlacePower(a, b, Py_None); }
 
-static PyObject *in_place_multiply(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count) {
-    return in_place(given, count, PyNumber_InPlaceMultiply, "imul");
-}
+#define IN_PLACE(name, compute) \
+    static PyObject *hook_##name(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count) { \
+        return in_place(given, count, compute, #name); \
+    }
 
-static PyObject *in_place_or(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count) {
-    return in_place(given, count, PyNumber_InPlaceOr, "ior");
-}
-
-static PyObject *in_place_xor(PyObject *Py_UNUSED(module), PyObject *const *given, Py_ssize_t count) {
-    return in_place(given, count, PyNumber_InPlaceXor, "ixor");
-}
+IN_PLACE(iadd, PyNumber_InPlaceAdd)
+IN_PLACE(isub, PyNumber_InPlaceSubtract)
+IN_PLACE(imul, PyNumber_InPlaceMultiply)
+IN_PLACE(imatmul, PyNumber_InPlaceMatrixMultiply)
+IN_PLACE(itruediv, PyNumber_InPlaceTrueDivide)
+IN_PLACE(ifloordiv, PyNumber_InPlaceFloorDivide)
+IN_PLACE(imod, PyNumber_InPlaceRemainder)
+IN_PLACE(ipow, power_in_place)
+IN_PLACE(ilshift, PyNumber_InPlaceLshift)
+IN_PLACE(irshift, PyNumber_InPlaceRshift)
+IN_PLACE(iand, PyNumber_InPlaceAnd)
+IN_PLACE(ior, PyNumber_InPlaceOr)
+IN_PLACE(ixor, PyNumber_InPlaceXor)
 
 /* -------------------------------------------------------------------------- the recorder ------- */
 
@@ -245,9 +250,18 @@ PyMethodDef hook_functions[] = {
     FAST("asked", asked),
     FAST("read", read_item),
     FAST("called", called),
-    FAST("iadd", in_place_add),
-    FAST("imul", in_place_multiply),
-    FAST("ior", in_place_or),
-    FAST("ixor", in_place_xor),
+    FAST("iadd", hook_iadd),
+    FAST("isub", hook_isub),
+    FAST("imul", hook_imul),
+    FAST("imatmul", hook_imatmul),
+    FAST("itruediv", hook_itruediv),
+    FAST("ifloordiv", hook_ifloordiv),
+    FAST("imod", hook_imod),
+    FAST("ipow", hook_ipow),
+    FAST("ilshift", hook_ilshift),
+    FAST("irshift", hook_irshift),
+    FAST("iand", hook_iand),
+    FAST("ior", hook_ior),
+    FAST("ixor", hook_ixor),
     {NULL, NULL, 0, NULL},
 };

@@ -34,7 +34,13 @@ static int is_another(Look *w, PyObject *container);
 
 /* Remember a list, array or the like of a call, or the attributes of an object in it. */
 static int note_container(Look *w, PyObject *x) {
-    return w->notes && APPEND(w->to->containers, PyObject *, x) < 0 ? -1 : 1;
+    if (w->notes && APPEND(w->to->containers, PyObject *, x) < 0) {
+        return -1;
+    }
+    if (w->notes) {
+        Py_INCREF(x); /* another thread may let go of it while the call is answered */
+    }
+    return 1;
 }
 
 static int put_word(Look *w, int64_t word) {
@@ -632,6 +638,9 @@ void empty_passed(Passed *x) {
     }
     for (Py_ssize_t k = 0; k < COUNT(x->large, Large); k++) {
         Py_DECREF(ITEM(x->large, Large, k).integer);
+    }
+    for (Py_ssize_t k = 0; k < COUNT(x->containers, PyObject *); k++) {
+        Py_DECREF(ITEM(x->containers, PyObject *, k));
     }
     x->entries.size = x->integers.size = x->large.size = x->containers.size = 0;
 }

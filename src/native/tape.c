@@ -316,7 +316,7 @@ static PyObject *tape_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSE
                           &parts[4], &rules, &parts[5], &parts[6])) {
         return NULL;
     }
-    Py_ssize_t count = PyObject_Size(parts[0]), guards = PyObject_Size(parts[5]);
+    Py_ssize_t count = PyObject_Size(parts[0]), guards = count < 0 ? -1 : PyObject_Size(parts[5]);
     Tape *t = NULL;
     Py_buffer views[7];
     int open = 0, failed = count < 0 || guards < 0;

@@ -399,3 +399,14 @@ def test_the_side_table_forgets_what_is_gone():
         assert all(v.label == f"v{i}" for i, v in enumerate(values) if v is not None)
         del values
         assert _native.allocation_counts()[2] == before
+
+
+def test_what_holds_the_numbers_of_a_call_is_held_as_long_as_it_is_answered():
+    """``come_once`` looks at it after Python code ran, in which other threads may let go of it."""
+    for held in ([1.0], {"a": 1.0}, np.zeros(2), np.arange(2)):
+        before = sys.getrefcount(held)
+        passed = _native.passed(([held], 2.0), np.ndarray, np.float64, False, {})
+        assert sys.getrefcount(held) > before
+        assert passed.come_once([held])
+        del passed
+        assert sys.getrefcount(held) == before

@@ -11,6 +11,7 @@ sanitizers:
 import ctypes
 import ctypes.util
 import dataclasses
+import functools
 import gc
 import math
 import random
@@ -378,6 +379,17 @@ ENTRIES: dict[str, Entry] = {
     "iadd": (lambda *x: hooked(_native.iadd, *x), lambda: ([1], [2])),
     "imul": (lambda *x: hooked(_native.imul, *x), lambda: ([1], 2)),
     "ior": (lambda *x: hooked(_native.ior, *x), lambda: ({1}, {2})),
+    "iand": (lambda *x: hooked(_native.iand, *x), lambda: ({1}, {2})),
+    "isub": (lambda *x: hooked(_native.isub, *x), lambda: ({1}, {2})),
+    **{
+        name: (functools.partial(hooked, getattr(_native, name)), lambda: (np.ones(3), 2.0))
+        for name in ("itruediv", "ifloordiv", "imod", "ipow")
+    },
+    "imatmul": (lambda *x: hooked(_native.imatmul, *x), lambda: (np.eye(2), np.eye(2))),
+    **{
+        name: (functools.partial(hooked, getattr(_native, name)), lambda: (np.arange(3), 2))
+        for name in ("ilshift", "irshift")
+    },
     "ixor": (lambda *x: hooked(_native.ixor, *x), lambda: ({1}, {2})),
     "asked by a recorder": (
         lambda told, either, watched, simple, known, sites: hooked(

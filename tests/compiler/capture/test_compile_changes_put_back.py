@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import chainrule
-from chainrule.compiler.capture.changing import IN_PLACE
+from chainrule.compiler.capture.changing import IN_PLACE, OPERATORS
 
 P = [0.5, -1.5, 2.0]
 KEPT = [1.0, 2.0]
@@ -138,10 +138,9 @@ def test_lists_of_its_own_are_changed_in_recordings():
 
 
 def test_other_threads_compute_in_place_meanwhile():
-    names = {"ADD": "iadd", "MULTIPLY": "imul", "OR": "ior", "XOR": "ixor"}
-    assert IN_PLACE.keys() == {f"INPLACE_{name}" for name in names}
+    assert IN_PLACE.keys() == {f"INPLACE_{name}" for name in OPERATORS}
     for name, hook in IN_PLACE.items():
-        f = getattr(operator, names[name.removeprefix("INPLACE_")])
+        f = getattr(operator, OPERATORS[name.removeprefix("INPLACE_")])
         for a, b in ((1, 2), (1.5, 2), ([1], [2]), ([1], 2), ({1}, {2}), ("a", "b"), (None, 1)):
             found = []
             for g in (hook, f):
@@ -151,6 +150,78 @@ def test_other_threads_compute_in_place_meanwhile():
                 except TypeError as error:
                     found.append(str(error))
             assert found[0] == found[1]
+
+
+TABLE = np.array([1.0, 2.0])
+
+
+def by_its_items(a, x):
+    a.flat[:] = x
+
+
+def by_a_view(a, x):
+    a.view(np.recarray)[:] = x
+
+
+def by_a_window(a, x):
+    np.lib.stride_tricks.sliding_window_view(a, 1, writeable=True)[:, 0] = x
+
+
+WRITING = {
+    **{f.__name__: f for f in (by_its_items, by_a_view, by_a_window)},
+    "put": lambda a, x: a.put([0, 1], x),
+    "out": lambda a, x: np.add(x, 0.0, out=a),
+    "the last argument": lambda a, x: np.add(x, 0.0, a),
+    "out of a function": lambda a, x: np.clip(x, -9.0, 9.0, out=a),
+    "its last argument": lambda a, x: np.clip(x, -9.0, 9.0, a),
+    "of a sum": lambda a, x: np.add.reduce([x], 0, None, a),
+}
+
+
+@pytest.mark.parametrize("way", WRITING)
+def test_an_array_that_it_writes_into_may_be_passed_too(way):
+    write = WRITING[way]
+
+    def back(p, x):
+        before = TABLE.copy()
+        write(TABLE, [5.0, 6.0])
+        found = x[0] * p[0]
+        write(TABLE, before)
+        return found
+
+    agrees_with_the_table_passed(back)
+
+
+@pytest.mark.parametrize(
+    ("there", "back"),
+    [
+        *[("+= 1", "+= -1"), ("-= 1", "-= -1"), ("*= 2", "*= 0.5")],
+        *[("/= 2", "/= 0.5"), ("**= 2", "**= 0.5")],
+    ],
+)
+def test_an_array_that_it_computes_in_may_be_passed_too(there, back):
+    names = {"TABLE": TABLE}
+    lines = f"table = TABLE\n table {there}\n found = x[0] * p[0]\n table {back}\n return found"
+    exec(f"def f(p, x):\n {lines}", names)
+    agrees_with_the_table_passed(names["f"])
+
+
+def agrees_with_the_table_passed(f):
+    fast = chainrule.compile(f, lift=True, on_fallback="eager")
+    for k in range(9):
+        x = TABLE if k % 3 == 2 else TABLE[:] if k % 3 == 1 else np.array([3.0, 4.0])
+        assert fast(P, x) == f(P, x)
+        assert TABLE.tolist() == [1.0, 2.0]
+
+
+def test_no_memoryview_of_an_array_is_recorded():
+    def back(p, x):
+        memoryview(TABLE)[0] = 5.0
+        found = x[0] * p[0]
+        memoryview(TABLE)[0] = 1.0
+        return found
+
+    agrees_with_the_table_passed(back)
 
 
 @pytest.mark.parametrize("write", [lambda a: np.negative(a, a), lambda a: np.add.at(a, [0], 1)])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import chainrule
+from chainrule import relu
 
 ROWS = np.arange(6.0).reshape(2, 3)
 LAYOUTS = {
@@ -131,3 +132,29 @@ def test_a_saved_function_says_that_it_is_for_another_order(tmp_path):
     assert loaded.value_and_grad([2.0], LAYOUTS["in order"]) == (2.0, [1.0])
     with pytest.raises(chainrule.FallbackError, match="strides"):
         loaded.value_and_grad([2.0], LAYOUTS["Fortran"])
+
+
+def whether_it_may_be_written(p, x):
+    return relu(p[1]) * (2.0 if x.flags.writeable else 3.0) + p[0]
+
+
+def whether_it_has_its_memory(p, x):
+    return relu(p[1]) * (2.0 if x[:1].base is x else 3.0) + p[0]
+
+
+def whether_a_part_has(p, x):
+    return relu(p[1]) * (2.0 if x[1:].flags.owndata or x.base is not None else 3.0) + p[0]
+
+
+@pytest.mark.parametrize(
+    "f", [whether_it_may_be_written, whether_it_has_its_memory, whether_a_part_has]
+)
+@pytest.mark.parametrize("kind", [bool, np.int16, int, float])
+def test_in_whose_memory_an_array_lies_is_asked_of_the_array_that_was_passed(f, kind):
+    """It makes no difference in the first calls, where it is multiplied by 0."""
+    fast = chainrule.compile(f, lift=True, on_fallback="eager")
+    eager = chainrule.value_and_grad(f)
+    for scale in (-5.0, -1.0, 2.0, 3.0):
+        for x in (np.ones(2, kind), np.ones(4, kind)[:2], np.ones((1, 2), kind)[0]):
+            assert fast.value_and_grad([1.0, scale], x) == eager([1.0, scale], x)
+            assert fast([1.0, scale], x) == f([1.0, scale], x)

@@ -1,6 +1,7 @@
 """Objects with methods, and functions, as arguments: compiled calls equal eager ones."""
 
 import abc
+import copy
 import functools
 import sys
 from collections import namedtuple
@@ -511,3 +512,50 @@ def test_an_object_to_differentiate_by_is_refused_as_eager_refuses_it():
     with pytest.raises(TypeError, match="is a Itself, and there is no derivative with respect"):
         f.value_and_grad(Itself())
     assert "not everything in its first argument is a number" in reasons(f)
+
+
+@dataclass
+class Pair:
+    x: float
+    y: float = 2.0
+
+
+def given_attributes(**attributes):
+    made = object.__new__(Pair)
+    vars(made).update(attributes)
+    return made
+
+
+def in_their_order(pair, s):
+    total = 0.0
+    for x in pair.__dict__.values():
+        total = total * 2 + x
+    return total * s
+
+
+def by_their_name(pair, s):
+    return s * (2.0 if "y" in pair.__dict__ else 3.0)
+
+
+def of_a_copy(pair, s):
+    return in_their_order(copy.copy(pair), s)
+
+
+def without_one(pair, s):
+    del pair.y
+    return pair.y * s
+
+
+@pytest.mark.parametrize("f", [in_their_order, by_their_name, of_a_copy, without_one])
+def test_a_dataclass_may_have_its_attributes_in_any_order_or_from_its_class(f):
+    fast = chainrule.compile(f, on_fallback="eager")
+    for k in range(3):
+        for attributes in ({"x": 1.0, "y": 3.0}, {"y": 3.0, "x": 1.0}, {"x": 1.0}):
+            outcomes = []
+            for g in (f, fast):
+                pair = given_attributes(**attributes)
+                try:
+                    outcomes.append((g(pair, 1.5 + k), [*vars(pair).items()]))
+                except AttributeError as error:
+                    outcomes.append(str(error))
+            assert outcomes[1] == outcomes[0]

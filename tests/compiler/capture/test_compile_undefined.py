@@ -325,6 +325,28 @@ def test_errors_that_eager_raises_and_catches_too_do_no_harm():
     assert same(script).eager == 0
 
 
+def one_more(x, items):
+    total = x * 3.0
+    for item in items:
+        try:
+            total = total + x.relu() * (2.0 if float.is_integer(item) else 5.0)
+        except TypeError:
+            total = total - x.relu()
+    return total
+
+
+@pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger or coverage traces")
+def test_one_more_error_of_a_kind_that_eager_raises_at_the_same_line_is_noticed():
+    """What is computed after it is multiplied by 0 in the first call."""
+
+    def script(compile):
+        fast = compile(one_more)
+        for number in (-5.0, 5.0, -1.0, 2.0):
+            yield fast(Value(number), [None, 2.0, 2.5])
+
+    assert same(script).eager == 4
+
+
 def recording_only(x, tokens):
     return x * len(collections.deque([1.0] * 9, maxlen=tokens[0]))  # here
 

@@ -202,3 +202,15 @@ def test_a_method_may_have_a_parameter_named_self():
         assert model.scaled(1.5, self=4.0) == 18.0
         with pytest.raises(TypeError, match="multiple values for argument 'model'"):
             model.scaled(1.5, model=2.0)
+
+
+def test_what_returns_nothing_gives_none_by_keyword_too():
+    def halve(parameters, factor):
+        for k in range(len(parameters)):
+            parameters[k] = parameters[k] * factor
+
+    fast = chainrule.compile(halve)
+    for call in range(20):
+        parameters = [1.0 + call, 2.0]
+        assert fast(parameters, factor=0.5) is None
+        assert parameters == [(1.0 + call) / 2, 1.0]

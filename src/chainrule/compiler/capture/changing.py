@@ -12,7 +12,7 @@ import functools
 import heapq
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,36 @@ from chainrule.compiler.capture.standins import StandIn
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels, modes
 
+#: the instructions that compute in place, and what ``operator`` calls them
+OPERATORS = {
+    "ADD": "iadd",
+    "SUBTRACT": "isub",
+    "MULTIPLY": "imul",
+    "MATRIX_MULTIPLY": "imatmul",
+    "TRUE_DIVIDE": "itruediv",
+    "FLOOR_DIVIDE": "ifloordiv",
+    "REMAINDER": "imod",
+    "POWER": "ipow",
+    "LSHIFT": "ilshift",
+    "RSHIFT": "irshift",
+    "AND": "iand",
+    "OR": "ior",
+    "XOR": "ixor",
+}
 #: methods that change what they are asked of. Of what only takes away, as ``del xs[0]``, nobody is
 #: told: nothing is put back without one of these, or a store
 CHANGING = frozenset(
     (
         *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "add"),
         *("discard", "update", "setdefault", "popitem", "appendleft", "popleft", "fill"),
-        *("extendleft", "rotate", "__setitem__", "__iadd__", "__imul__", "__ior__", "__ixor__"),
-        *("__setattr__", "at"),
+        *("extendleft", "rotate", "move_to_end", "__setitem__", "__setattr__", "at"),
+        *("put", "partition", "itemset", "byteswap", "resize"),
+        *(f"__{name}__" for name in OPERATORS.values()),
     )
 )
 _NUMBERS = (float, int, str, tuple, Value, StandIn)
+_ARRAY_BASE: Any = np.ndarray.base  # which an array of data does not tell
+_STRIDED: Any = type(np.lib.stride_tricks.as_strided(np.zeros(1)).base)  # numpy's, between two
 _METHODS_IN_C = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
@@ -42,15 +61,20 @@ def changing(x: Any, name: str = "") -> Any:
     if recorder is not None:
         recorder.told |= isinstance(x, (Value, np.ndarray))
         keys = [id(x), id(_attributes(x))] if name else [id(x)]
-        base = x.base if type(x) is np.ndarray else None
-        while type(base) is np.ndarray:
-            keys.append(id(base))
-            base = base.base
+        keys += map(id, bases(x))
         for key in keys if recorder.watched else ():
             if key in recorder.watched:
                 recorder.stores_into.setdefault(key, errors.caller())
         recorder.selector.stored_into(x)
     return x
+
+
+def bases(x: Any) -> Iterator[Any]:
+    """In whose memory an array has its numbers, and whose these are, and so on."""
+    while isinstance(x, (np.ndarray, np.flatiter, _STRIDED)):
+        x = _ARRAY_BASE.__get__(x) if isinstance(x, np.ndarray) else x.base
+        if x is not None:
+            yield x
 
 
 def _attributes(x: Any) -> Any:
@@ -101,7 +125,7 @@ SETTING: Any = _noting(setattr)
 _OF_MODULES = {
     heapq: "heappush heappop heapify heapreplace heappushpop",
     bisect: "insort insort_left insort_right",
-    operator: "setitem iadd imul ior ixor iconcat",
+    operator: " ".join(["setitem", "iconcat", *OPERATORS.values()]),
 }
 #: by module, what stands for its functions that change their first argument
 CHANGERS: dict[types.ModuleType, dict[str, Any]] = {
@@ -115,7 +139,7 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
     original: Callable[[Any, Any], Any] = getattr(operator, name)
 
     def compute(a: Any, b: Any) -> Any:
-        if isinstance(a, (list, dict, set, np.ndarray)):
+        if not isinstance(a, _NUMBERS):
             changing(a)
         return original(a, b)
 
@@ -123,9 +147,4 @@ def _in_place(name: str) -> Callable[[Any, Any], Any]:
 
 
 #: by the names of their instructions
-IN_PLACE = {
-    "INPLACE_ADD": _in_place("iadd"),
-    "INPLACE_MULTIPLY": _in_place("imul"),
-    "INPLACE_OR": _in_place("ior"),
-    "INPLACE_XOR": _in_place("ixor"),
-}
+IN_PLACE = {f"INPLACE_{name}": _in_place(known) for name, known in OPERATORS.items()}

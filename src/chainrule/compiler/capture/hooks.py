@@ -34,6 +34,7 @@ from chainrule.compiler.capture.changing import (
     IN_PLACE,
     SETTING,
     asked_to_change,
+    bases,
     changing,
 )
 from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, item_at
@@ -75,6 +76,7 @@ from chainrule.core.backend import Value, kernels, modes
 _CONTAINERS = (list, dict, tuple, np.ndarray)
 _ITERATORS: tuple[type, ...] = () if kernels is None else (kernels.Items,)
 _OF_ARRAYS = frozenset(("dtype", "itemsize", "nbytes", "strides", "data", "tobytes"))  # of numbers
+_OF_MEMORY = frozenset(("base", "flags"))  # in which an array is a copy of the one that was passed
 _TEXTS = (str, TracedText)
 _SIMPLE = (int, float, str, np.generic)  # made from nothing
 _CACHED = range(-5, 257)  # integers of which CPython has one object each
@@ -196,6 +198,10 @@ def _asked(x: Any, name: str = "") -> Any:
         x = asked_to_change(x, name)
     if name == "__dict__" and isinstance(x, type) and (is_library(x) or not is_python_class(x)):
         recorder.forbid(f"asking the class {x.__name__} for all its attributes")
+    if name in _OF_MEMORY and not recorder.copies.isdisjoint(map(id, (x, *bases(x)))):
+        recorder.forbid(f"asking for the {name} of an array that was passed")
+    if name == "__dict__" and kind in recorder.records:
+        recorder.forbid(f"asking a {kind.__name__} for its attributes in their order")
     if name in FORMATTING and type(x) is str:
         ask_by_fields(x)
     if name == "__getattribute__":
@@ -483,6 +489,7 @@ HOOK_PARTS: tuple[Any, ...] = (
     *(_asked, _read, _called, changing),
     CHANGING
     | _OF_ARRAYS
+    | _OF_MEMORY
     | FORMATTING
     | {"fromkeys", "index", "get", "count", "__getattribute__", "__dict__"},
     SILENT,

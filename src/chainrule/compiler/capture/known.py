@@ -241,6 +241,6 @@ def is_known_tool(x: Any) -> bool:
     """Whether this is a class such as ``zip`` or ``itertools.product`` that makes iterators."""
     if not isinstance(x, type) or not _is_what_it_says(x, module_of(x)):
         return False
-    if x in (types.FunctionType, types.CodeType):
+    if x in (types.FunctionType, types.CodeType, memoryview):  # which nobody sees write
         return False
     return x in _TOOLS or x.__module__ in ("builtins", "itertools")

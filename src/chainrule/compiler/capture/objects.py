@@ -88,7 +88,8 @@ def is_plain_record(x: Any) -> bool:
     kind = type(x)
     is_tuple = isinstance(x, tuple)
     names = set(kind._fields if is_tuple else field_names(kind))
-    if getattr(x, "__dict__", {}).keys() - (() if is_tuple else names):
+    attributes = getattr(x, "__dict__", {}).keys()
+    if attributes - (() if is_tuple else names):
         return False
     if not is_tuple and any(field.metadata for field in dataclasses.fields(kind)):
         return False  # which its class keeps
@@ -99,7 +100,10 @@ def is_plain_record(x: Any) -> bool:
                 return False
             if code is not None and not _is_generated(name, code):
                 return False
-    return is_tuple or all(hasattr(x, name) for name in names)
+    if is_tuple:
+        return True  # of a dataclass its class may have what an instance was not given
+    in_slots = {name for name in names if is_slot(kind, name) and hasattr(x, name)}
+    return names == in_slots | attributes
 
 
 def is_record_with_methods(x: Any) -> bool:

@@ -106,6 +106,9 @@ class Recorder(_Watched):  # type: ignore[misc]
         self.module_names: set[str] = set()  # under which modules in its hands are followed
         self.whole_modules: set[int] = set()  # ids of those that are as a whole
         self.unasked: frozenset[str] = frozenset()  # names for which nothing is watched
+        self.copies: set[int] = set()  # ids of arrays in whose memory are those that were passed
+        self.records: set[type] = set()  # dataclasses that were passed, in whatever order they got
+        # their attributes: the copies have these in the order of their fields
         self.stores_into: dict[int, str] = {}  # by id, the line that changes one of these
         self.identity = False  # the function asked which Value it had
         self.same_texts = False  # the function asked by ``is`` which of two equal texts it had

@@ -18,6 +18,7 @@ from chainrule.compiler.capture.alike import Alike, Reach, found_alike
 from chainrule.compiler.capture.arguments import Call, Makers, Nudge, as_float, rebuild
 from chainrule.compiler.capture.arithmetic import data_numbers
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.changing import bases
 from chainrule.compiler.capture.flattening import finish, note
 from chainrule.compiler.capture.handing import CHANGES, Handed
 from chainrule.compiler.capture.hooks import REWRITER
@@ -48,6 +49,7 @@ from chainrule.compiler.capture.undisturbed import (
 from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.errors import GraphNeeded, caller_at
 from chainrule.derivatives.transforms import differentiating
+from chainrule.trees import is_record
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ class _Run:
         for x, _ in rebuilt.arrays:
             if type(x) is np.ndarray and x.dtype != object:  # numpy's functions would write unseen
                 x.flags.writeable = False
+                recorder.copies.update(map(id, (x, *bases(x))))
         recorder.arguments += [rebuilt.arguments, rebuilt.keywords]
         recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
         containers = (*state.lists, *state.dicts, *state.sets, *state.arrays, *rebuilt.records)
@@ -146,6 +149,7 @@ class _Run:
         recorder.watched.update(id(vars(x)) for x, *_ in rebuilt.records if hasattr(x, "__dict__"))
         recorder.module_names, recorder.whole_modules = state.module_names, state.whole_modules
         recorder.unasked = state.unasked
+        recorder.records = {kind for x, kind, _ in rebuilt.records if is_record(x)}
 
     def keep_instructions(self, like: Recording | None, marker: Marker | None) -> None:
         """Let nodes become instructions at once, and keep no operands."""

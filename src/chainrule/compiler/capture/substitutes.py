@@ -9,7 +9,8 @@ mode computes with objects too, and nothing is changed.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from chainrule.compiler.capture import numpys
 from chainrule.compiler.capture.arrays import DataArray, numbers
 from chainrule.compiler.capture.captured import REPLACES, Replacement
+from chainrule.compiler.capture.changing import changing
 from chainrule.compiler.capture.choosing import PLACES
 from chainrule.compiler.capture.known import DISPATCHED
 from chainrule.compiler.capture.numpy_calls import ARRAY, ASARRAY
@@ -64,16 +66,36 @@ def _nothing(*_: Any, **__: Any) -> None:
     """No place is found."""
 
 
+def _place_of_out(original: Any) -> int | None:
+    """Which of the arguments of a function of numpy's is the array that its result is put into."""
+    try:
+        names = list(inspect.signature(original).parameters)
+    except ValueError:  # of numpy's older ones C does not say
+        return None
+    return names.index("out") if "out" in names else None
+
+
+def _note_out(place: int | None, arguments: Sequence[Any], keywords: dict[str, Any]) -> None:
+    """Tell the recorder of arrays that a function of numpy's writes its result into."""
+    found = keywords.get("out")
+    given = [] if place is None else arguments[place : place + 2]
+    for x in (*given, *(found if isinstance(found, tuple) else [found])):
+        if isinstance(x, np.ndarray):
+            changing(x)
+
+
 def _asking(original: Any) -> Callable[..., Any]:
     """What stands for a function of numpy's."""
     recorded = original in numpys.RECORDED or original in numpys.VIEWS
     places = _ARRAYS.get(original, (0,)) if recorded else ()
     search: Callable[..., Any] = PLACES.get(original, _nothing)
+    out = _place_of_out(original)
 
     @functools.wraps(original)
     def function(*arguments: Any, **keywords: Any) -> Any:
         if modes.recorder is None:
             return original(*arguments, **keywords)
+        _note_out(out, arguments[: None if out is None else out + 1], keywords)
         found = search(*arguments, **keywords)
         if found is not None:
             return found
@@ -114,8 +136,14 @@ class _Elementwise(Replacement):
         return lambda *arguments, **keywords: _elementwise(found, arguments, keywords)
 
 
+_PLACE_OF_OUT = {"reduce": 3, "accumulate": 3, "reduceat": 4}  # of methods
+
+
 def _elementwise(function: Any, arguments: Any, keywords: Any) -> Any:
     recorder = modes.recorder
+    if recorder is not None:
+        place = _PLACE_OF_OUT.get(getattr(function, "__name__", ""), getattr(function, "nin", None))
+        _note_out(place, arguments, keywords)
     if recorder is not None and _holds_stand_ins_only(arguments):
         arguments = [_as_array(x) if isinstance(x, list | tuple) else x for x in arguments]
     elif recorder is not None and recorder.both and not recorder.forks and not keywords:
