@@ -172,7 +172,7 @@ class _Containers:
         if isinstance(before, dict):
             for key, item in before.items():
                 self._place(item, place.inside(key if kind is None else Attribute(key)))
-        elif not isinstance(x, np.ndarray):
+        elif not isinstance(x, np.ndarray) and not _LEAVES.issuperset(map(type, before)):
             for k, item in enumerate(before):
                 if type(item) not in _LEAVES:
                     self._place(item, place.inside(k))
