@@ -16,7 +16,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, copied_arguments, eager_arguments, nudges
 from chainrule.compiler.capture.captured import CapturedState
-from chainrule.compiler.capture.handing import state_after, touched
+from chainrule.compiler.capture.handing import Containers
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import moved, nudged_numbers, plain_modes
@@ -295,9 +295,10 @@ def _compare_handed(
     leaves = list(map(functools.partial(_filled_leaf, expected.numbers), variant.assembly.leaves))
     given = replayed.arguments, replayed.keywords
     found = variant.assembly.run(leaves, *given, lambda changed: True)
-    places = touched(replayed) | touched(eager)
-    wanted = state_after(eager, result, places)
-    if not _are_alike(state_after(replayed, found, places), wanted):
+    mine, eagers = Containers(replayed), Containers(eager)
+    places = mine.touched() | eagers.touched()
+    wanted = eagers.state_after(result, places)
+    if not _are_alike(mine.state_after(found, places), wanted):
         raise Unrecordable(_DIFFERS)
 
 
