@@ -294,8 +294,7 @@ def _trace(
         return Detached(recorder, inputs[-1], is_data=True, kind=kind)
 
     def numbers(items: list[float], kind: type) -> list[Detached]:
-        with _collector_paused(len(items)):
-            return data_numbers(recorder, values(items), kind, Detached)
+        return data_numbers(recorder, values(items), kind, Detached)
 
     slots = iter(range(len(call.ints)))
 
@@ -314,7 +313,8 @@ def _trace(
         return Traced(recorder, as_truth(next(slots)))
 
     makers = Makers(value, number, integer, values=values, numbers=numbers, text=text, truth=truth)
-    rebuilt = rebuild(call, makers)
+    with _collector_paused(call.size):
+        rebuilt = rebuild(call, makers)
     for x, _ in rebuilt.arrays:
         if type(x) is np.ndarray and x.dtype != object:  # numpy's functions would write unseen
             x.flags.writeable = False
