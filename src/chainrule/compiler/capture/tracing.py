@@ -64,7 +64,7 @@ from chainrule.core.errors import GraphNeeded, caller_at
 from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import is_named_tuple, is_record, map_leaves
 
-MANY = 1 << 14  # objects made at once: the collector would look at all of them again and again
+MANY = 1 << 11  # objects made at once: the collector would look at all of them again and again
 
 
 @dataclass(frozen=True)
