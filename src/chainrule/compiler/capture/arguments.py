@@ -507,7 +507,9 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
     def row(count: int) -> list[Any]:
         items = list(islice(numbers, count))
         if first:
-            found = list(map(makers.value, items)) if makers.values is None else makers.values(items)
+            found = (
+                list(map(makers.value, items)) if makers.values is None else makers.values(items)
+            )
         elif makers.numbers is None:
             found = [makers.number(x, float) for x in items]
         else:

@@ -25,6 +25,11 @@ from chainrule.core.backend import Value
 from chainrule.trees import Leaf, build_record, exactly, field_names, is_named_tuple, is_record
 
 CHANGES = "it changes a list, dict, array or object it was passed"
+#: why that, and returning several Values or what it was passed, is eager's with some Values around
+AMONG_VALUES = (
+    ", and Values are involved, whose graph a replay does not keep: where no gradient is wanted, "
+    "pass numbers, and keep .data of Values"
+)
 _FLOAT64 = np.dtype(np.float64)
 _LEAVES = frozenset((float, int, bool, str, type(None), np.float64, Value, Detached, Traced))
 

@@ -36,7 +36,7 @@ from chainrule.compiler.capture.arithmetic import data_numbers
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.flattening import finish, note
 from chainrule.compiler.capture.forks import Impure
-from chainrule.compiler.capture.handing import CHANGES, Handed, handed
+from chainrule.compiler.capture.handing import AMONG_VALUES, CHANGES, Handed, handed
 from chainrule.compiler.capture.harmless import names_only_known
 from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.keyed import NotKeyed
@@ -378,7 +378,8 @@ def _trace(
             raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
         recorder.selector.check(recorder.identity)
         if not found.checked and rebuilt.changed():
-            raise Unrecordable(CHANGES)
+            among_values = not call.key[0] and (passed or captured)
+            raise Unrecordable(f"{CHANGES}{AMONG_VALUES if among_values else ''}")
         if recorder.same_texts:
             state.compare_texts()
         change = state.changed()
@@ -470,7 +471,11 @@ def _handed(
         tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
         if not call.key[0]:
             _look_for_copies(result, recorder)
-        _check_returned(result, outside | recorder.passed, tuples, state, arrays)
+        try:
+            _check_returned(result, outside | recorder.passed, tuples, state, arrays)
+        except Unrecordable as reason:
+            among_values = has_graph and not call.key[0]
+            raise Unrecordable(f"{reason}{AMONG_VALUES if among_values else ''}") from None
         return Handed(result)
     stored, others = recorder.stores_into.keys(), outside | state.objects_by_id.keys()
     # What integers selected is a copy of what was passed.
