@@ -417,8 +417,8 @@ def _trace(
 
 def may_be_alike(state: CapturedState) -> bool:
     """Whether a recording of ``value_and_grad`` may hold for plain calls, by what it captures."""
-    asks = state.identity or state.asks or state.tells or state.looks or state.catches
-    others = state.outside or state.draws or state.values or state.keyed
+    asks = state.asks or state.tells or state.looks or state.catches
+    others = state.outside or state.values or state.keyed
     return state.reach is not Reach.UNKNOWN and not asks and not others
 
 
