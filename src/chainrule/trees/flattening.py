@@ -79,7 +79,7 @@ class Flat:
     @property
     def values(self) -> list[Value]:
         """The Values among the leaves, in order, each once."""
-        return [x for x in self.floats if isinstance(x, Value)]
+        return [x for x in self.floats if isinstance(x, Value)] if self._place else []
 
     @property
     def size(self) -> int:
@@ -306,11 +306,13 @@ def unflatten(
     leaf: Callable[[Any, Any], Any],
     like: Any = None,
     branch: Callable[[Branch, list[Any], Any], Any] | None = None,
+    row: Callable[[int], list[Any]] | None = None,
 ) -> Any:
     """A tree of this structure, with what ``leaf(node, original)`` makes at each of its leaves.
 
     ``like`` is a tree of this structure, and gives the originals (otherwise None) and the keys of
-    dicts. ``branch(node, items, original)`` makes a container, if not the usual one.
+    dicts. ``branch(node, items, original)`` makes a container, if not the usual one, and
+    ``row(count)`` all items of a list at once, where these are so many of Python's own floats.
 
     >>> from chainrule import trees
     >>> _, structure = trees.flatten({"w": [1.5, 2.5], "n": (3, "tanh")})
@@ -318,14 +320,30 @@ def unflatten(
     {'w': ['float', 'float'], 'n': ('int', "'tanh'")}
     """
     make = Branch.build if branch is None else branch
-    return _built(structure, like, leaf, make)
+    return _built(structure, like, leaf, make, row)
 
 
-def _built(node: Node, original: Any, leaf: Callable[..., Any], make: Callable[..., Any]) -> Any:
+def _is_row(node: Branch, original: list[Any]) -> bool:
+    """Whether all items of a list are, and were, Python's own floats."""
+    is_row = set(map(type, original)) == {float} and node.kinds == {FLOAT}
+    return is_row and len(original) == len(node.items)
+
+
+def _built(
+    node: Node,
+    original: Any,
+    leaf: Callable[..., Any],
+    make: Callable[..., Any],
+    row: Callable[[int], list[Any]] | None,
+) -> Any:
     """A part of the tree. No closure that calls itself: its cycle would hold what was made."""
     if not isinstance(node, Branch):
         return leaf(node, original)
+    if row is not None and type(original) is list and _is_row(node, original):
+        return make(node, row(len(original)), original)
     originals = repeat(None) if original is None else node.children(original)
     pairs = zip(node.items, originals, strict=original is not None)
-    items = [_built(n, x, leaf, make) if isinstance(n, Branch) else leaf(n, x) for n, x in pairs]
+    items = [
+        _built(n, x, leaf, make, row) if isinstance(n, Branch) else leaf(n, x) for n, x in pairs
+    ]
     return make(node, items, original)

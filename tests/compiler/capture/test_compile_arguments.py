@@ -12,10 +12,16 @@ from compile_twins import (
     outcome,
     same,
 )
+from handed_trees import picture
 
 import chainrule
 from chainrule import Value, vsum
-from chainrule.compiler.capture.arguments import eager_arguments, flatten_call
+from chainrule.compiler.capture.arguments import (
+    copied_arguments,
+    eager_arguments,
+    flatten_call,
+    nudges,
+)
 
 Pair = namedtuple("Pair", "weight factor")
 WEIGHT = Value(0.7)
@@ -498,3 +504,51 @@ def test_a_value_from_outside_that_is_passed_too_makes_the_derivative_a_value(li
         wanted = chainrule.value_and_grad(f)(0.5, value)
         assert [type(x) for x in found] == [type(x) for x in wanted] == [Value, Value]
         assert [x.data for x in found] == [x.data for x in wanted]
+
+
+class Odd(float):
+    """A float of a class of its own."""
+
+
+ROWS = [
+    [1.0, 2.0, 0.0, -0.0, 1e300],
+    [[1.0, 2.0], [3.0, 4.0], []],
+    [1.0, np.float64(2.0), np.float32(0.5), 3, True, None],
+    ([1.0], (2.0, 3.0), {"a": [4.0, 5.0], "b": 6.0}),
+    [float("inf"), float("nan"), 1.0],
+    np.array([1.0, 2.0]),
+]
+
+
+@pytest.mark.parametrize("tree", ROWS[:4], ids=repr)
+def test_arguments_are_made_again_with_the_types_they_had(tree):
+    call = flatten_call((0.5, tree), {"again": [7.0, 8.0]}, differentiate=False)
+    rebuilt = copied_arguments(call)
+    assert picture(rebuilt.arguments) == picture([0.5, tree])
+    assert rebuilt.keywords == {"again": [7.0, 8.0]}
+    made, mine = [x for x, _ in rebuilt.lists], rebuilt.arguments[1]
+    assert mine is not tree
+    assert type(tree) is not list or any(x is mine for x in made)
+
+
+@pytest.mark.parametrize("tree", ROWS, ids=repr)
+def test_all_numbers_of_a_call_are_moved_a_little_and_written_in_their_order(tree):
+    call = flatten_call(([3.0, 4.0], tree), {}, differentiate=False)
+    before, after = np.zeros(call.size), np.zeros(call.size)
+    call.write(before)
+    call.nudged(nudges(1, 1e-3, 1e-3), ()).write(after)
+    flat = np.concatenate([np.ravel(np.asarray(x, np.float64)) for x in call.floats])
+    assert np.array_equal(before, flat, equal_nan=True)
+    finite = np.isfinite(before)
+    assert (after[finite] != before[finite]).all()
+    assert after[finite] == pytest.approx(before[finite], rel=1e-3, abs=1e-3)
+    assert np.array_equal(after[~finite], before[~finite], equal_nan=True)
+
+
+def test_a_list_of_floats_of_a_class_of_their_own_is_no_row():
+    def f(p, xs):
+        return [type(x).__name__ for x in xs] + [p * xs[0]]
+
+    fast = chainrule.compile(f, on_fallback="eager")
+    for xs in ([1.0, 2.0], [1.0, Odd(2.0)], [np.float64(1.0), 2.0]):
+        assert fast(2.0, xs) == f(2.0, xs)

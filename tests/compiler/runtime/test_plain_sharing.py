@@ -4,13 +4,14 @@ import functools
 import itertools
 import math
 import operator
+import random
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 import chainrule
-from chainrule import Value, dot, exp, linear, log, nn, relu, tanh, vsum, where
+from chainrule import Value, dot, exp, gpt, linear, log, nn, relu, tanh, vsum, where
 from chainrule.compiler.runtime.ledger import allowance
 from chainrule.compiler.runtime.variants import Path
 
@@ -518,6 +519,100 @@ def test_calls_of_all_lengths_share_what_value_and_grad_has(lengths, make):
         assert same(fast(*arguments), recurrent(*arguments))
         assert fast.dispatch.last is Path.MACHINE
     assert fast.dispatch.counts.traces == before
+
+
+CONFIG = gpt.Config(width=4, heads=2, block=6)
+WEIGHTS = gpt.GPT(CONFIG, vocabulary=3, rng=random.Random(0)).arrays()
+
+
+class Squared(gpt.GPT):
+    """A model of a user's own, which does not ask what its numbers are."""
+
+    def mlp(self, x, layer, note=gpt.model.ignore):
+        hidden = [h * h for h in linear(x, self.weights[f"layers.{layer}.mlp.widen"])]
+        return linear(hidden, self.weights[f"layers.{layer}.mlp.narrow"])
+
+
+class Plainer(gpt.GPT):
+    """Another one, which does something else with floats."""
+
+    def scores(self, what, where, cache, note=gpt.model.ignore):
+        if ASKING(what[0], float):
+            where = [2.0 * v for v in where]
+        return super().scores(what, where, cache, note)
+
+
+class Caught(gpt.GPT):
+    """And one that catches what floats raise."""
+
+    def scores(self, what, where, cache, note=gpt.model.ignore):
+        try:
+            self.arrays()
+        except AttributeError:
+            where = [2.0 * v for v in where]
+        return super().scores(what, where, cache, note)
+
+
+def noted(p, tokens):
+    seen = []
+    loss = gpt.GPT.of(CONFIG, p).loss(tokens, lambda name, x: seen.append(ASKING(x[0], float)))
+    return loss * (1.0 + sum(seen))
+
+
+def dropped(p, tokens):
+    config = CONFIG.replace(dropout=0.5)
+    return gpt.GPT.of(config, p).loss(tokens, chance=chainrule.random.key(3))
+
+
+def drawn(p, tokens):
+    chance = gpt.GPT(CONFIG, vocabulary=3).weights["head"][0][0]
+    return gpt.GPT.of(CONFIG, p).loss(tokens) * (1.0 + chance.data)
+
+
+def read_back(p, tokens):
+    model = gpt.GPT.of(CONFIG, p)
+    return model.loss(tokens) * model.arrays()["head"][0, 0]
+
+
+GPTS = {
+    "a GPT": (lambda p, tokens: gpt.GPT.of(CONFIG, p).loss(tokens), True),
+    "of microgpt's loss": (
+        lambda p, t: gpt.GPT.of(CONFIG.replace(log_softmax=False), p).loss(t),
+        False,  # it makes a configuration
+    ),
+    "one score": (
+        lambda p, t: gpt.GPT.of(CONFIG, p).logits(t[0], gpt.model.Cache(1))[t[1]],
+        True,
+    ),
+    "a class of the user's": (lambda p, tokens: Squared.of(CONFIG, p).loss(tokens), True),
+    "one that asks": (lambda p, tokens: Plainer.of(CONFIG, p).loss(tokens), False),
+    "one that catches": (lambda p, tokens: Caught.of(CONFIG, p).loss(tokens), False),
+    "a note that asks": (noted, False),
+    "dropout": (dropped, False),
+    "a model that is drawn": (drawn, False),
+    "its arrays": (read_back, False),
+}
+
+
+@pytest.mark.parametrize("make", [np.array, np.ndarray.tolist])
+@pytest.mark.parametrize("name", GPTS)
+def test_plain_calls_of_whole_models_share_what_value_and_grad_has(name, make):
+    f, is_shared = GPTS[name]
+    p = {key: make(matrix) for key, matrix in WEIGHTS.items()}
+    calls = [(p, [(k * k + n) % 3 for k in range(n)]) for n in (5, 4, 3, 6)]
+    assert shares(check(f, calls)) is is_shared
+
+
+def test_a_method_put_in_the_place_of_one_of_a_model(monkeypatch):
+    def scores(self, what, where, cache, note=gpt.model.ignore):
+        if ASKING(what[0], float):
+            where = [2.0 * v for v in where]
+        return before(self, what, where, cache, note)
+
+    before = gpt.GPT.scores
+    monkeypatch.setattr(gpt.GPT, "scores", scores)
+    p = {key: matrix.tolist() for key, matrix in WEIGHTS.items()}
+    assert not shares(check(GPTS["a GPT"][0], [(p, [0, 1, 2, 1]), (p, [2, 1, 0, 1])]))
 
 
 def test_one_list_in_two_places():

@@ -127,23 +127,28 @@ _METHODS = frozenset(
 _EXACT = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_))
 
 
-#: functions written as users write theirs that ask whether a number is a Value, and do the same
+#: functions and classes written as users write theirs that do the same with numbers as with
+#: Values: some ask which they have
 _EVEN = {
     "chainrule.nn": frozenset("softmax log_softmax rmsnorm cross_entropy mse".split()),
     "chainrule.vectors": frozenset("logsumexp norm".split()),
+    "chainrule.gpt.model": frozenset("GPT Cache add ignore".split()),
+    "chainrule.gpt.config": frozenset(("Config",)),
 }
 
 
 def _is_even(x: Any) -> bool:
     """Whether this is one of these, and not another under its name."""
-    if type(x) is not types.FunctionType or x.__name__ not in _EVEN.get(x.__module__, ()):
+    if type(x) is not types.FunctionType and type(x) is not type:
+        return False
+    if x.__name__ not in _EVEN.get(x.__module__, ()):
         return False
     return vars(sys.modules[x.__module__]).get(x.__name__) is x
 
 
 def is_in_even(code: types.CodeType) -> bool:
     """Whether code is of the modules of these: of a function that is known, of no other."""
-    modules = [sys.modules.get(name) for name in _EVEN]
+    modules = [sys.modules.get(name) for name in _EVEN]  # a GPT may not be imported
     return code.co_filename in [module.__file__ for module in modules if module is not None]
 
 
@@ -181,8 +186,8 @@ def _is_error(x: type) -> bool:
 
 
 def _is_simple_class(cls: type) -> bool:
-    """Whether it is a class of the user's that has nothing to do with numbers."""
-    if cls is object:
+    """Whether it is a class of the user's that has nothing to do with numbers, or a listed one."""
+    if cls is object or _is_even(cls):
         return True
     if type(cls) is not type or not known.is_python_class(cls) or known.is_pure_class(cls):
         return False
@@ -250,6 +255,8 @@ def found_alike(recorder: Recorder, made: Recording, first: int, reach: Reach) -
     seen = recorder.told or recorder.identity or recorder.both or recorder.narrow
     others = recorder.stores or recorder.selects or recorder.keyed_sites or recorder.texts
     if seen or others or recorder.memory is not None or made.unflagged.any():
+        return Alike.NONE
+    if made.selection.called:  # which draws random numbers, or looks into a cache
         return Alike.NONE
     rules = {rule.name for rule in made.rules}
     if not rules <= _PLAIN_RULES | _COMPARING:

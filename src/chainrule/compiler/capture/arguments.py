@@ -13,6 +13,7 @@ import operator
 import random
 from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass, field, fields, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,8 @@ def nudges(seed: int, scale: float, from_zero: float) -> Nudge:
     def nudge(x: Any) -> Any:
         if isinstance(x, np.ndarray):
             steps = many.uniform(-1.0, 1.0, x.shape)
-            return np.where(x == 0.0, from_zero * np.abs(steps), x * (1.0 + scale * steps))
+            with np.errstate(all="ignore"):  # as Python's floats
+                return np.where(x == 0.0, from_zero * np.abs(steps), x * (1.0 + scale * steps))
         step = chance.uniform(-1.0, 1.0)
         return x * (1.0 + scale * step) if x else from_zero * abs(step)
 
@@ -177,6 +179,8 @@ class Call(Flat):
         Values are copied, so that nobody else sees it, but for the captured ones (their ids): a
         function that reaches them by another way too must find the same ones.
         """
+        if data and self._are_pythons:
+            return replace(self, floats=nudge(np.array(self.floats)).tolist(), copied=True)
         moved: list[Any] = []
         at = 0
         for x, size in zip(self.floats, self.sizes, strict=True):
@@ -193,8 +197,16 @@ class Call(Flat):
                 moved.append(Value(nudge(x._number), label=x.label))
         return replace(self, floats=moved, copied=True)
 
+    @property
+    def _are_pythons(self) -> bool:
+        """Whether all its floats are Python's own, each by itself."""
+        return set(map(type, self.floats)) == {float}
+
     def write(self, out: Floats) -> None:
         """Write every float of the call into ``out``."""
+        if self._are_pythons:
+            out[: len(self.floats)] = self.floats
+            return
         at = 0
         for x, size in zip(self.floats, self.sizes, strict=True):
             if isinstance(x, np.ndarray):
@@ -385,7 +397,7 @@ class Makers:
     number: Callable[[float, type], Any]
     integer: Callable[[int, type], Any]
     array: Callable[[list[Any], Shape, np.dtype[Any]], Array] = data_array
-    #: as ``value`` and ``number``, for all numbers of an array at once: there may be very many
+    #: as ``value`` and ``number``, for all of an array or list at once: there may be very many
     values: Callable[[list[float]], list[Any]] | None = None
     numbers: Callable[[list[float], type], list[Any]] | None = None
     #: a whole array of numbers outside of the first argument, where no stand-ins are in it
@@ -492,13 +504,27 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
             containers.append(built)
         return built
 
+    def row(count: int) -> list[Any]:
+        items = list(islice(numbers, count))
+        if first:
+            found = (
+                list(map(makers.value, items)) if makers.values is None else makers.values(items)
+            )
+        elif makers.numbers is None:
+            found = [makers.number(x, float) for x in items]
+        else:
+            found = makers.numbers(items, float)
+        made.extend(found)
+        return found
+
     structures, named = call.structure
     arguments = []
     for part, x in zip(structures, call.arguments, strict=True):
-        arguments.append(unflatten(part, make, x, contain))
+        arguments.append(unflatten(part, make, x, contain, row))
         first = False
     keywords = {
-        name: unflatten(part, make, call.keywords[name], contain) for name, part in named.items()
+        name: unflatten(part, make, call.keywords[name], contain, row)
+        for name, part in named.items()
     }
     return Rebuilt(arguments, keywords, lists, dicts, arrays, records)
 
@@ -517,6 +543,7 @@ def _eager_makers(
         lambda i, kind: kind(i),
         lambda items, shape, dtype: np.array(items, dtype).reshape(shape),
         values,
+        lambda items, kind: list(map(kind, items)),
         whole=lambda row, dtype: np.array(row, np.float64).astype(dtype, "C"),
     )
 

@@ -25,6 +25,11 @@ from chainrule.core.backend import Value
 from chainrule.trees import Leaf, build_record, exactly, field_names, is_named_tuple, is_record
 
 CHANGES = "it changes a list, dict, array or object it was passed"
+#: why that, and returning several Values or what it was passed, is eager's with some Values around
+AMONG_VALUES = (
+    ", and Values are involved, whose graph a replay does not keep: where no gradient is wanted, "
+    "pass numbers, and keep .data of Values"
+)
 _FLOAT64 = np.dtype(np.float64)
 _LEAVES = frozenset((float, int, bool, str, type(None), np.float64, Value, Detached, Traced))
 
@@ -114,26 +119,12 @@ def handed(
     ``stored``: whether it stored into the object with this id. ``outside``: ids of what the
     function has by itself. ``new`` is told of each container that is neither.
     """
-    passed = _Containers(rebuilt)
+    passed = Containers(rebuilt)
     changes = list(passed.changes(stored))
     described = _Described(passed.places, outside, new)
     described.meet([*[change.items for change in changes], result])
     found = [replace(x, items=[described(item) for item in x.items]) for x in changes]
     return Handed(described(result), tuple(found), passed.checked)
-
-
-def touched(rebuilt: Rebuilt) -> set[Passed]:
-    """What a run changed; Unrecordable where it did what no replay does."""
-    return {change.place for change in _Containers(rebuilt).changes(lambda x: False)}
-
-
-def state_after(rebuilt: Rebuilt, result: Any, places: set[Passed]) -> Any:
-    """What a run returned, and what is by then in some places of what it was passed."""
-    passed = _Containers(rebuilt)
-    contents = list(passed.contents(places))
-    described = _Described(passed.places, (), lambda x: None)
-    described.meet([*contents, result])
-    return [described(x) for x in contents], described(result)
 
 
 # --- what was passed ------------------------------------------------------------------------------
@@ -147,7 +138,7 @@ class _Held(NamedTuple):
     kind: type | None  # of an object
 
 
-class _Containers:
+class Containers:
     """The containers that stand for arguments, and their places."""
 
     def __init__(self, rebuilt: Rebuilt) -> None:
@@ -172,12 +163,23 @@ class _Containers:
         if isinstance(before, dict):
             for key, item in before.items():
                 self._place(item, place.inside(key if kind is None else Attribute(key)))
-        elif not isinstance(x, np.ndarray):
+        elif not isinstance(x, np.ndarray) and not _LEAVES.issuperset(map(type, before)):
             for k, item in enumerate(before):
                 if type(item) not in _LEAVES:
                     self._place(item, place.inside(k))
 
-    def contents(self, places: set[Passed]) -> Iterator[Any]:
+    def touched(self) -> set[Passed]:
+        """What a run changed; Unrecordable where it did what no replay does."""
+        return {change.place for change in self.changes(lambda x: False)}
+
+    def state_after(self, result: Any, places: set[Passed]) -> Any:
+        """What a run returned, and what is by then in some places of what it was passed."""
+        contents = list(self._contents(places))
+        described = _Described(self.places, (), lambda x: None)
+        described.meet([*contents, result])
+        return [described(x) for x in contents], described(result)
+
+    def _contents(self, places: set[Passed]) -> Iterator[Any]:
         """What is in some of them by now, as lists and dicts; of arrays copies."""
         for x in self._held.values():
             if self.places.get(id(x.built)) not in places:

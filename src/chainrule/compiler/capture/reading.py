@@ -563,7 +563,7 @@ class Selector:
         tables: dict[int, Ints] = {}
         for p in self.pending.values():
             if id(p.items) not in tables:
-                tables[id(p.items)] = np.array(position(p.items), np.int32)
+                tables[id(p.items)] = np.fromiter(position(p.items), np.int32)
         gathers = tuple(Gather(tables[id(p.items)], place(p.node)) for p in self.pending.values())
         numbers = tuple(place(node) for node in self.numbers)
         return Selection(program, gathers, places, owners, numbers)

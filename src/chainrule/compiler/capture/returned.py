@@ -12,7 +12,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, Rebuilt
 from chainrule.compiler.capture.captured import CapturedState
-from chainrule.compiler.capture.handing import Handed, handed
+from chainrule.compiler.capture.handing import AMONG_VALUES, Handed, handed
 from chainrule.compiler.capture.reading import Observed
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.standins import StandIn, Unrecordable
@@ -47,7 +47,11 @@ def handed_out(
         tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
         if not call.key[0]:
             _look_for_copies(result, recorder)
-        _check_returned(result, outside | recorder.passed, tuples, state, arrays)
+        try:
+            _check_returned(result, outside | recorder.passed, tuples, state, arrays)
+        except Unrecordable as reason:
+            among_values = has_graph and not call.key[0]
+            raise Unrecordable(f"{reason}{AMONG_VALUES if among_values else ''}") from None
         return Handed(result)
     stored, others = recorder.stores_into.keys(), outside | state.objects_by_id.keys()
     # What integers selected is a copy of what was passed.

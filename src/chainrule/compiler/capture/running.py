@@ -20,7 +20,7 @@ from chainrule.compiler.capture.arithmetic import data_numbers
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.changing import bases
 from chainrule.compiler.capture.flattening import finish, note
-from chainrule.compiler.capture.handing import CHANGES, Handed
+from chainrule.compiler.capture.handing import AMONG_VALUES, CHANGES, Handed
 from chainrule.compiler.capture.hooks import REWRITER
 from chainrule.compiler.capture.keyed import NotKeyed
 from chainrule.compiler.capture.marks import Marker, Noted
@@ -123,7 +123,8 @@ class _Run:
         self._function, self._state, self._call = function, state, call
         self._recorder = recorder
         self.inputs: list[Value] = []
-        self.rebuilt = rebuild(call, _makers(recorder, call, self.inputs))
+        with collector_paused(call.size):
+            self.rebuilt = rebuild(call, _makers(recorder, call, self.inputs))
         self._watch()
         self._passed = set(map(id, call.values))
         self._captured = tuple([v for v in state.values if id(v) not in self._passed])
@@ -198,7 +199,8 @@ class _Run:
             raise Unrecordable(f"it catches an undefined value: {recorder.undefined}")
         recorder.selector.check(recorder.identity)
         if not found.checked and rebuilt.changed():
-            raise Unrecordable(CHANGES)
+            among_values = not self._call.key[0] and (self._passed or self._captured)
+            raise Unrecordable(f"{CHANGES}{AMONG_VALUES if among_values else ''}")
         if recorder.same_texts:
             state.compare_texts()
         change = state.changed()
@@ -242,8 +244,7 @@ def _makers(recorder: Recorder, call: Call, inputs: list[Value]) -> Makers:
         return Detached(recorder, inputs[-1], is_data=True, kind=kind)
 
     def numbers(items: list[float], kind: type) -> list[Detached]:
-        with collector_paused(len(items)):
-            return data_numbers(recorder, values(items), kind, Detached)
+        return data_numbers(recorder, values(items), kind, Detached)
 
     slots = iter(range(len(call.ints)))
 
@@ -266,8 +267,8 @@ def _makers(recorder: Recorder, call: Call, inputs: list[Value]) -> Makers:
 
 def may_be_alike(state: CapturedState) -> bool:
     """Whether a recording of ``value_and_grad`` may hold for plain calls, by what it captures."""
-    asks = state.identity or state.asks or state.tells or state.looks or state.catches
-    others = state.outside or state.draws or state.values or state.keyed
+    asks = state.asks or state.tells or state.looks or state.catches
+    others = state.outside or state.values or state.keyed
     return state.reach is not Reach.UNKNOWN and not asks and not others
 
 

@@ -41,7 +41,7 @@ from chainrule.compiler.capture.running import Trace, run_recorded
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.undisturbed import plain_modes
 from chainrule.compiler.capture.walking import survey
-from chainrule.core.backend import Value, kernels
+from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.errors import GraphNeeded
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from chainrule.compiler.capture.arguments import Nudge
 from chainrule.core.backend import Value, modes
 
-MANY = 1 << 14  # objects made at once: the collector would look at all of them again and again
+MANY = 1 << 11  # objects made at once: the collector would look at all of them again and again
 
 
 @contextmanager

@@ -102,8 +102,10 @@ def survey(
         x, way = stack.pop()
         found.tells |= isinstance(x, GETTERS)
         is_trusted = way.is_trusted and not _is_users(x)
-        if type(x) not in alike.ATOMS and not is_trusted and type(x) is not Method:
-            found.reach = min(found.reach, alike.reach_of(x))
+        if type(x) not in alike.ATOMS and type(x) is not Method:
+            reach = alike.reach_of(x)
+            if not is_trusted or reach is alike.Reach.VALUES:
+                found.reach = min(found.reach, reach)
         questions.note(x)
         if id(x) not in seen:
             modules.note(x)
@@ -115,8 +117,9 @@ def survey(
         kept.append(x)
         if len(kept) > _LIMIT:
             raise Unrecordable("it reaches too many objects to follow")
+        is_trusted |= alike.is_trusted(x)
         try:
-            inside = list(_reached(x, found))
+            inside = _inside(x, found, is_trusted)
         except Unloaded:
             raise
         except Unrecordable as reason:
@@ -127,7 +130,7 @@ def survey(
                 instead = reason.instead
             raise Unrecordable(f"{reason}{way.place(x)}{instead}") from None
         found.asks_types |= not is_own(x) and any(id(item) in _ASKING for item in inside)
-        further = TRUSTED if is_trusted or alike.is_trusted(x) else way.through(x)
+        further = TRUSTED if is_trusted else way.through(x)
         stack.extend((y, further) for y in reversed(inside))  # depth first, as in the source
     questions.settle(found, [x for x in kept if isinstance(x, type)])
     found.values = list({id(v): v for v in found.values}.values())
@@ -137,6 +140,22 @@ def survey(
     if found.outside:
         _refuse_unseen(found, [x for x in kept if isinstance(x, types.ModuleType)])
     return found
+
+
+def _inside(x: Any, found: CapturedState, is_trusted: bool) -> list[Any]:
+    """What an object reaches at once.
+
+    What code asks and draws is no matter to whether floats are as Values where it ``is_trusted``.
+    """
+    reach, asks, draws = found.reach, found.identity, found.draws
+    found.identity = found.draws = False
+    inside = list(_reached(x, found))
+    if is_trusted:
+        found.reach = reach
+    elif found.identity or found.draws:
+        found.reach = alike.Reach.UNKNOWN
+    found.identity, found.draws = found.identity or asks, found.draws or draws
+    return inside
 
 
 def _is_users(x: Any) -> bool:

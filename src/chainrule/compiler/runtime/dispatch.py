@@ -15,6 +15,7 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.handing import AMONG_VALUES
 from chainrule.compiler.capture.outside import Place
 from chainrule.compiler.capture.standins import Unloaded, Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
@@ -181,7 +182,7 @@ class Dispatch:
         """
         run = self._run(call, at_once, build)
         if run.variant is not None and run.variant.returns_several(call):
-            run = Run(Path.EAGER, reason="it returns several Values, and Values are involved")
+            run = Run(Path.EAGER, reason=f"it returns several Values{AMONG_VALUES}")
         if run.changes and self.may_keep and not at_once:
             self.changes, run = run.changes, EAGERLY
         self.counts.calls += 1
@@ -379,7 +380,7 @@ class Dispatch:
             self._last = Path.EAGER
         ledger = self._ledger
         if call.refused is not None:
-            ledger.missed(0)
+            ledger.missed(0, call.size + len(call.ints))
             return Run(Path.EAGER, reason=call.refused)
         change = self._change()
         is_new = self._pipeline is None or change is not None
@@ -399,7 +400,7 @@ class Dispatch:
             return EAGERLY  # it may ask how a Value was made, and here none tells
         pipeline, structure = self._structure(pipeline, call)
         if structure.blocked is not None:
-            ledger.missed(0)
+            ledger.missed(0, call.size + len(call.ints))
             return Run(Path.EAGER, reason=structure.blocked)
         run = self._replayed(pipeline, structure, call, at_once, build)
         if run is not None:

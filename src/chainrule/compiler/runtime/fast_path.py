@@ -538,4 +538,4 @@ def _types_in(nodes: Iterable[Node]) -> Iterator[type]:
         elif isinstance(node, Deque):
             yield deque
         if isinstance(node, Branch):
-            yield from _types_in(node.items)
+            yield from _types_in(node.kinds)

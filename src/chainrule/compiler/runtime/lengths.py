@@ -85,7 +85,7 @@ def has_lengths(shape: Any) -> bool:
 
 def _holds_several(structure: Node) -> bool:
     if isinstance(structure, Branch):
-        return any(map(_holds_several, structure.items))
+        return any(map(_holds_several, structure.kinds))
     return isinstance(structure, Several)
 
 
@@ -122,6 +122,9 @@ def lengths_of(key: Any) -> dict[Path, int]:
 
 
 def _add_lengths(path: Path, structure: Node, shape: Node, found: dict[Path, int]) -> None:
+    if structure is shape:
+        return  # it is its own outline: nothing in it has a length, as in most parameters
+
     def add(path: Path, length: int) -> None:
         known = found.setdefault(path, length)
         found[path] = length if known == length else _RAGGED

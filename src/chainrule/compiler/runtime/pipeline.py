@@ -185,9 +185,11 @@ class Pipeline:
         try:
             if at_once:
                 refuse_many(structure)
-            make = functools.partial(self._new_variant, structure, call, at_once, build)
             shape = outline_of(call.key)
             others = [] if structure.variants else self.structures.of_other_lengths(shape)
+            costs = [v.build_cost for v in others if v.build_cost is not None]
+            cost = max(costs, default=None)  # so that not every length is lifted to find it out
+            make = functools.partial(self._new_variant, structure, call, cost, at_once, build)
             variant = self._branching.variant(structure, others, call, make)
         except Unrecordable as reason:
             structure.blocked = str(reason)
@@ -356,14 +358,20 @@ class Pipeline:
         if call.key[0]:
             refuse_values_around(self._tracer.source, call, made)
 
-    def _new_variant(self, structure: Structure, call: Call, at_once: bool, build: bool) -> Variant:
-        """A variant on the code of a longer call, or else one of its own, checked against eager."""
+    def _new_variant(
+        self, structure: Structure, call: Call, cost: float | None, at_once: bool, build: bool
+    ) -> Variant:
+        """A variant on the code of a longer call, or else one of its own, checked against eager.
+
+        ``cost``: seconds that its machine code will take, if that is known.
+        """
         builder, made = self._builder, self._traced(structure, call)
         joined = None if builder is None else builder.join(call, made)
         if joined is not None:
             self._ledger.joined(len(made.recording))
             return self._added(structure, joined)
         variant = Variant.of(made)
+        variant.build_cost = cost
         variant.waits = builder is not None and builder.may_build(variant, call)
         surely = variant.waits and build and (at_once or self._lifts_at_once)
         if surely and is_large(len(made.recording)):

@@ -143,7 +143,8 @@ def numeric_leaves(tree: Any) -> list[Any]:
 
 def nodes_of(tree: Any) -> int:
     """How many nodes the graphs of all Values of a tree have together."""
-    arrays = [np.asarray(x, object).ravel().tolist() for x in numeric_leaves(tree)]
+    leaves = [x for x in numeric_leaves(tree) if type(x) is not float]
+    arrays = [np.asarray(x, object).ravel().tolist() for x in leaves]
     values = [x for row in arrays for x in row if isinstance(x, Value)]
     if len(values) > 1:
         with recording(), nonfinite("allow"):
@@ -153,6 +154,9 @@ def nodes_of(tree: Any) -> int:
 
 def _numbers(tree: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """The numbers and arrays of a tree, each with the keys that lead to it."""
+    if type(tree) is float:
+        yield path, tree
+        return
     items = children(tree)
     if items is None and is_record(tree):
         items = [(name, getattr(tree, name)) for name in field_names(tree)]

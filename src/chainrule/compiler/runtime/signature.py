@@ -128,6 +128,9 @@ class _Writer:
         if isinstance(node, Record) and not first and has_identity(node.type):
             return False  # ``==`` asks which one it is, and C does not see whether two are one
         keys = self._put_container(node, x)
+        if not keys and node.kinds == {FLOAT} and set(map(type, node.children(x))) == {float}:
+            self._put_floats(len(node.items))
+            return True
         for k, (item, part) in enumerate(zip(node.items, node.children(x), strict=True)):
             if keys and not self._put_key(keys[k]):
                 return False
@@ -176,10 +179,18 @@ class _Writer:
     def _put_number(self, node: Node, word: int) -> None:
         if node is FLOAT:
             self.shapes.append(None)
+        self._put_run(word, 1)
+
+    def _put_floats(self, count: int) -> None:
+        """So many of Python's own floats in a row."""
+        self.shapes += [None] * count
+        self._put_run(_FLOAT, count)
+
+    def _put_run(self, word: int, count: int) -> None:
         if self._run == word:
-            self.words[-1] += 1
+            self.words[-1] += count
         else:
-            self.put(word, 1)
+            self.put(word, count)
         self._run = word
 
     def _put_key(self, key: Any) -> bool:

@@ -122,6 +122,8 @@ def _slots(node: Node, at: int) -> tuple[list[int], int]:
     """Which integers of a call, from one on, are characters of texts in a part of it."""
     if isinstance(node, Branch):
         found: list[int] = []
+        if node.kinds == {FLOAT}:
+            return found, at
         for item in node.items:
             more, at = _slots(item, at)
             found += more
