@@ -70,6 +70,7 @@ _EMPTY = ("BUILD_MAP", "BUILD_SET")
 _JOINING = ("DICT_UPDATE", "DICT_MERGE", "SET_UPDATE")  # which fill true containers only
 _SPREADING = ("UNPACK_EX", "LIST_EXTEND")  # what is on top of the stack
 _ADDED = ("MAP_ADD", "SET_ADD")  # as comprehensions do
+_DEEPER = 4  # the call of a hook has two things more on the stack than the instruction itself
 _COLUMNS = 128  # the library writes those from here on as CPython does not: as parts of their own
 _MOST = 10_000  # code objects that are kept rewritten
 _Key = tuple[int, int, int]
@@ -142,7 +143,6 @@ class Rewriter:
         self._lock = threading.Lock()
         #: by its id, and how many names of CACHED and CELLS there were
         self._rewritten: dict[_Key, tuple[types.CodeType, types.CodeType | None]] = {}
-        self._comparing: dict[_Key, tuple[types.CodeType, types.CodeType | None]] = {}  # likewise
         self._converted: dict[_Key, tuple[types.CodeType, types.CodeType | None]] = {}
         self._users: dict[int, int] = {}  # recordings that need a function rewritten, by its id
 
@@ -159,7 +159,7 @@ class Rewriter:
             for f in functions:
                 if id(f) not in self._users:
                     made = self._with_both_sides(f.__code__) if both else None
-                    f.__code__ = made or self.rewritten(f.__code__, compares=True) or f.__code__
+                    f.__code__ = made or self.rewritten(f.__code__) or f.__code__
                 self._users[id(f)] = self._users.get(id(f), 0) + 1
         try:
             yield
@@ -172,26 +172,21 @@ class Rewriter:
                         f.__code__ = original(f.__code__)
                 if len(self._rewritten) > _MOST and not self._users:
                     self._rewritten.clear()
-                    self._comparing.clear()
                     self._converted.clear()
                     _originals.clear()
 
-    def rewritten(self, code: types.CodeType, compares: bool = False) -> types.CodeType | None:
-        """The code with hooks; None where this Python's code cannot be rewritten.
-
-        ``compares``: comparisons have hooks too.
-        """
-        key, kept = (id(code), len(CACHED), len(CELLS)), self._rewritten
-        kept = self._comparing if compares else kept
-        if key not in kept:
+    def rewritten(self, code: types.CodeType) -> types.CodeType | None:
+        """The code with hooks; None where this Python's code cannot be rewritten."""
+        key = id(code), len(CACHED), len(CELLS)
+        if key not in self._rewritten:
             try:
-                made = self._rewrite(code, compares)
+                made = self._rewrite(code)
             except Exception:  # an instruction that the library does not know
                 made = None
-            kept[key] = code, made
+            self._rewritten[key] = code, made
             if made is not None:
                 _originals[id(made)] = made, code
-        return kept[key][1]
+        return self._rewritten[key][1]
 
     def sees_all(self, code: types.CodeType) -> bool:
         """Whether the code has hooks, and so have the functions inside it."""
@@ -203,13 +198,13 @@ class Rewriter:
         key = id(code), len(CACHED), len(CELLS)
         if key not in self._converted:
             found = sides.converted(code)
-            made = None if found is None else self.rewritten(found, compares=True)
+            made = None if found is None else self.rewritten(found)
             self._converted[key] = code, made
             if made is not None:
                 _originals[id(made)] = made, code
         return self._converted[key][1]
 
-    def _rewrite(self, code: types.CodeType, compares: bool) -> types.CodeType:
+    def _rewrite(self, code: types.CodeType) -> types.CodeType:
         steps = bytecode.Bytecode.from_code(code)
         making = _callees(steps, MAKERS) if MAKERS.intersection(code.co_names) else []
         joins = any(getattr(step, "name", "") in _JOINING for step in steps)
@@ -222,14 +217,18 @@ class Rewriter:
             if is_empty and (not joins or _stays(steps[k + 1 : k + 2])):
                 found += self._made_empty(step)
                 continue
-            found += self._replaced(step, any(step is x for x in making), compares)
+            found += self._replaced(step, any(step is x for x in making))
             if step.name == "CONTAINS_OP" and _want_bool(steps[k + 1 : k + 3]):
                 found.append(bytecode.Instr("TO_BOOL", location=step.location))
         steps[:] = found
         for step in found:
             if isinstance(step, bytecode.Instr):
                 step.location = _narrow(step.location)
-        made = steps.to_code()
+        if code.co_exceptiontable:  # which tells how deep the stack is there
+            made = steps.to_code()
+        else:  # to find out how deep it may get takes longer than all the rest
+            deepest = code.co_stacksize + _DEEPER
+            made = steps.to_code(stacksize=deepest, compute_exception_stack_depths=False)
         if not _has_sound_lines(made):
             raise ValueError("its table of lines does not fit")
         return made
@@ -245,11 +244,8 @@ class Rewriter:
             new.location = step.location
         return made
 
-    def _replaced(self, step: bytecode.Instr, makes: bool, compares: bool) -> list[bytecode.Instr]:
-        """The instructions in place of one.
-
-        ``makes``: it loads one of the MAKERS to call it; ``compares``: as in ``rewritten``.
-        """
+    def _replaced(self, step: bytecode.Instr, makes: bool) -> list[bytecode.Instr]:
+        """The instructions in place of one; ``makes``: it loads one of the MAKERS to call it."""
 
         def instruction(name: str, *argument: Any) -> bytecode.Instr:
             return bytecode.Instr(name, *argument, location=step.location)
@@ -267,7 +263,7 @@ class Rewriter:
             return of_two(self._hooks.read)
         if step.name == "STORE_SLICE":
             made = [instruction("BUILD_SLICE", 2), instruction("STORE_SUBSCR")]
-            return [x for one in made for x in self._replaced(one, makes, compares)]
+            return [x for one in made for x in self._replaced(one, makes)]
         if step.name == "BINARY_OP" and getattr(step.arg, "name", "") in self._hooks.in_place:
             return of_two(self._hooks.in_place[step.arg.name])  # type: ignore[union-attr]
         if step.name == "STORE_SUBSCR":  # a b c -> hook a b c: called like a method of a
@@ -292,9 +288,7 @@ class Rewriter:
             return [*same, instruction("UNARY_NOT")] if step.arg else same
         if step.name == "CONTAINS_OP":
             return of_two(self._hooks.lacks if step.arg else self._hooks.contains)
-        if (
-            compares and step.name == "COMPARE_OP"
-        ):  # 3.13 has others, of which only the truth counts
+        if step.name == "COMPARE_OP":  # 3.13 has others, of which only the truth counts
             compare = self._hooks.compare.get(getattr(step.arg, "name", ""))
             return [step] if compare is None else of_two(compare)
         if step.name in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -321,7 +315,7 @@ class Rewriter:
                 return [step, *told(self._hooks.loaded_from, cell)]
             return [*told(self._hooks.stored_in, cell), instruction("POP_TOP")]
         if step.name == "LOAD_CONST" and isinstance(step.arg, types.CodeType):
-            inner = self.rewritten(step.arg, compares)
+            inner = self.rewritten(step.arg)
             if inner is None and PLACEHOLDER in step.arg.co_names:
                 raise ValueError("a part of it cannot be rewritten")
             return [step if inner is None else instruction("LOAD_CONST", inner)]

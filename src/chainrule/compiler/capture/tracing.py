@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 import sys
 import threading
 import types
@@ -50,6 +49,7 @@ from chainrule.compiler.capture.outside import (
     changed_places,
     line_of_change,
 )
+from chainrule.compiler.capture.random_states import random_states
 from chainrule.compiler.capture.reading import Observed
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.recordings import PINNED, Recording
@@ -338,7 +338,7 @@ def _trace(
         recorder.marker = marker
         if marker is not None:
             kernels.swap_grads(inputs[: call.first], marker.direction.copy())
-    drawn, labels = _random_states(), [v.label for v in inputs] if state.looks else []
+    states, labels = random_states(), [v.label for v in inputs] if state.looks else []
     try:
         with (
             moved(state.values, nudged_numbers(state.values, nudge)),
@@ -390,7 +390,7 @@ def _trace(
                 raise Unrecordable(f"it changes something, and puts it back, at {line}")
         if state.looks and [v.label for v in inputs[: len(labels)]] != labels:
             raise Unrecordable("it changes the label of a Value")
-        if _random_states() != drawn:
+        if states.changed():
             raise Unrecordable(f"it draws random numbers{RANDOM_ADVICE}")
     except BaseException:
         if not recorder.both:  # which may have been on a side that is not taken
@@ -605,7 +605,7 @@ def compare_errors(
 def _errors_noted(codes: set[types.CodeType]) -> Iterator[list[tuple[str, int, str]]]:
     """The errors that come to some functions, which may catch them: their kind, line and file."""
     found: list[tuple[str, int, str]] = []
-    codes = codes | {REWRITER.rewritten(c, how) or c for c in codes for how in (False, True)}
+    codes = codes | {REWRITER.rewritten(c) or c for c in codes}
 
     def called(frame: types.FrameType, event: str, argument: Any) -> Any:
         if frame.f_code not in codes:
@@ -646,22 +646,6 @@ def plain_modes() -> Iterator[None]:
 def is_internal() -> bool:
     """Whether a function runs to be recorded or checked, and not for the user."""
     return modes.internal > 0
-
-
-def _random_states() -> tuple[Any, ...]:
-    legacy: Any = np.random.get_state()  # noqa: NPY002
-    return random.getstate(), legacy[1].tobytes(), legacy[2:]
-
-
-@contextmanager
-def random_states_kept() -> Iterator[None]:
-    """Put Python's and numpy's random states back afterwards."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
 
 
 def confirm(
