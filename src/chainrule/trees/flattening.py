@@ -306,11 +306,13 @@ def unflatten(
     leaf: Callable[[Any, Any], Any],
     like: Any = None,
     branch: Callable[[Branch, list[Any], Any], Any] | None = None,
+    row: Callable[[Branch, Any], list[Any] | None] | None = None,
 ) -> Any:
     """A tree of this structure, with what ``leaf(node, original)`` makes at each of its leaves.
 
     ``like`` is a tree of this structure, and gives the originals (otherwise None) and the keys of
-    dicts. ``branch(node, items, original)`` makes a container, if not the usual one.
+    dicts. ``branch(node, items, original)`` makes a container, if not the usual one, and
+    ``row(node, original)`` all that is in one at once; None: one by one.
 
     >>> from chainrule import trees
     >>> _, structure = trees.flatten({"w": [1.5, 2.5], "n": (3, "tanh")})
@@ -318,14 +320,24 @@ def unflatten(
     {'w': ['float', 'float'], 'n': ('int', "'tanh'")}
     """
     make = Branch.build if branch is None else branch
-    return _built(structure, like, leaf, make)
+    return _built(structure, like, leaf, make, row)
 
 
-def _built(node: Node, original: Any, leaf: Callable[..., Any], make: Callable[..., Any]) -> Any:
+def _built(
+    node: Node,
+    original: Any,
+    leaf: Callable[..., Any],
+    make: Callable[..., Any],
+    row: Callable[..., Any] | None,
+) -> Any:
     """A part of the tree. No closure that calls itself: its cycle would hold what was made."""
     if not isinstance(node, Branch):
         return leaf(node, original)
-    originals = repeat(None) if original is None else node.children(original)
-    pairs = zip(node.items, originals, strict=original is not None)
-    items = [_built(n, x, leaf, make) if isinstance(n, Branch) else leaf(n, x) for n, x in pairs]
+    items = None if row is None else row(node, original)
+    if items is None:
+        originals = repeat(None) if original is None else node.children(original)
+        items = [
+            _built(n, x, leaf, make, row) if isinstance(n, Branch) else leaf(n, x)
+            for n, x in zip(node.items, originals, strict=original is not None)
+        ]
     return make(node, items, original)

@@ -7,12 +7,14 @@ the recorded function sees them. Where the first argument is differentiated its 
 
 from __future__ import annotations
 
+import copy
 import enum
+import itertools
 import math
 import operator
 import random
 from collections.abc import Callable, Collection, Container
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -70,11 +72,13 @@ Nudge = Callable[[Any], Any]
 
 def nudges(seed: int, scale: float, from_zero: float) -> Nudge:
     """Nudges by a random share, at most ``scale``; of a number that is 0 at most ``from_zero``."""
-    chance, many = random.Random(seed), np.random.default_rng(seed)
+    chance = random.Random(seed)
+    many: list[np.random.Generator] = []  # of what is seldom needed, and takes long to make
 
     def nudge(x: Any) -> Any:
         if isinstance(x, np.ndarray):
-            steps = many.uniform(-1.0, 1.0, x.shape)
+            many[:] = many or [np.random.default_rng(seed)]
+            steps = many[0].uniform(-1.0, 1.0, x.shape)
             return np.where(x == 0.0, from_zero * np.abs(steps), x * (1.0 + scale * steps))
         step = chance.uniform(-1.0, 1.0)
         return x * (1.0 + scale * step) if x else from_zero * abs(step)
@@ -183,6 +187,8 @@ class Call(Flat):
             at += size
             if at > self.first and not data:
                 moved.append(x)
+            elif type(x) is float:
+                moved.append(nudge(x))
             elif isinstance(x, np.ndarray):
                 moved.append(nudge(x.astype(np.float64)).astype(x.dtype))
             elif not isinstance(x, Value):
@@ -191,10 +197,15 @@ class Call(Flat):
                 moved.append(x)
             else:
                 moved.append(Value(nudge(x._number), label=x.label))
-        return replace(self, floats=moved, copied=True)
+        made = copy.copy(self)
+        made.floats, made.copied = moved, True
+        return made
 
     def write(self, out: Floats) -> None:
         """Write every float of the call into ``out``."""
+        if set(map(type, self.floats)) == {float}:
+            out[: len(self.floats)] = self.floats
+            return
         at = 0
         for x, size in zip(self.floats, self.sizes, strict=True):
             if isinstance(x, np.ndarray):
@@ -385,7 +396,7 @@ class Makers:
     number: Callable[[float, type], Any]
     integer: Callable[[int, type], Any]
     array: Callable[[list[Any], Shape, np.dtype[Any]], Array] = data_array
-    #: as ``value`` and ``number``, for all numbers of an array at once: there may be very many
+    #: as ``value`` and ``number``, for all numbers of an array or list: there may be very many
     values: Callable[[list[float]], list[Any]] | None = None
     numbers: Callable[[list[float], type], list[Any]] | None = None
     #: a whole array of numbers outside of the first argument, where no stand-ins are in it
@@ -492,20 +503,38 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
             containers.append(built)
         return built
 
+    def row(node: Branch, original: Any) -> list[Any] | None:
+        """What stands for the numbers of a list of floats alone."""
+        is_plain = set(map(type, original)) == {float} if type(original) is list else False
+        if not is_plain or len(node.items) != len(original) or node.kinds != {FLOAT}:
+            return None
+        items = list(itertools.islice(numbers, len(original)))
+        if first and makers.values is not None:
+            built = makers.values(items)
+        elif not first and makers.numbers is not None:
+            built = makers.numbers(items, float)
+        else:
+            built = [number(x, float) for x in items]
+        made.extend(built)
+        return built
+
     structures, named = call.structure
     arguments = []
     for part, x in zip(structures, call.arguments, strict=True):
-        arguments.append(unflatten(part, make, x, contain))
+        arguments.append(unflatten(part, make, x, contain, row))
         first = False
     keywords = {
-        name: unflatten(part, make, call.keywords[name], contain) for name, part in named.items()
+        name: unflatten(part, make, call.keywords[name], contain, row)
+        for name, part in named.items()
     }
     return Rebuilt(arguments, keywords, lists, dicts, arrays, records)
 
 
 def copied_arguments(call: Call) -> Rebuilt:
     """Copies of the arguments of a call, for an eager run that may change them."""
-    return rebuild(replace(call, copied=True), _eager_makers(lambda x: x, None))
+    made = copy.copy(call)
+    made.copied = True
+    return rebuild(made, _eager_makers(lambda x: x, None))
 
 
 def _eager_makers(
@@ -517,6 +546,7 @@ def _eager_makers(
         lambda i, kind: kind(i),
         lambda items, shape, dtype: np.array(items, dtype).reshape(shape),
         values,
+        lambda items, kind: list(map(kind, items)),
         whole=lambda row, dtype: np.array(row, np.float64).astype(dtype, "C"),
     )
 
@@ -534,12 +564,9 @@ def eager_arguments(
     if call.copied:
         rebuilt = rebuild(call, makers)
         return rebuilt.arguments, rebuilt.keywords
-    only = replace(
-        call,
-        arguments=call.arguments[:1],
-        keywords={},
-        structure=(call.structure[0][:1], {}),
-    )
+    only = copy.copy(call)
+    only.arguments, only.keywords = call.arguments[:1], {}
+    only.structure = call.structure[0][:1], {}
     rebuilt = rebuild(only, makers, keep=True)
     return [*rebuilt.arguments, *call.arguments[1:]], call.keywords
 

@@ -49,7 +49,7 @@ class RandomStates:
             is_same = random.getstate() == self._python
         else:
             is_same = _memory_of(_PYTHON) == self._python_memory
-            is_same = is_same and _PYTHON.gauss_next == self._python[2]
+            is_same = is_same and bool(_PYTHON.gauss_next == self._python[2])
         if not is_same:
             return True
         if self._numpy_memory is not None:
@@ -114,7 +114,7 @@ def _has_usual_bits() -> bool:
 
 
 def _numpys_state() -> Any:
-    get: Any = np.random.get_state  # noqa: NPY002
+    get: Any = np.random.get_state
     return get(legacy=_has_usual_bits())
 
 

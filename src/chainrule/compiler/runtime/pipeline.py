@@ -236,7 +236,10 @@ class Pipeline:
         if not has_lengths(shape):
             return []
         known = [(key, x) for (key, _), x in self.structures.items() if x.variants]
-        return [v for key, x in known if outline_of(key) == shape for v in x.variants]
+        for key, x in known:
+            if x.outline is None:
+                x.outline = outline_of(key)
+        return [v for _, x in known if x.outline == shape for v in x.variants]
 
     def build_when_worth_it(self, variant: Variant, call: Call, at_once: bool = False) -> bool:
         """Build machine code for a variant that answers calls on the tape, if that pays by now.

@@ -332,3 +332,4 @@ class Structure:
     sides: int = 0  # recordings that compute both sides of branches
     own_code: bool = False  # plain calls do not give what the code of ``value_and_grad`` does
     blocked: str | None = None  # why such calls run eagerly
+    outline: Any = None  # its key without lengths, once that was asked for
