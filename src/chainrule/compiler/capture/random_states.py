@@ -1,8 +1,8 @@
 """The random numbers that all code shares: whether some were drawn, and as if none had been.
 
-In: nothing. Out: ``RandomStates``, those of Python's and numpy's generators at some time. To read
-these costs more than to run a small function, so that whether they have changed is seen by the
-memory that they are in, where that is known to hold them.
+In: nothing. Out: ``RandomStates``, those of Python's and numpy's generators at some time. To ask
+for these takes longer than to run a small function, so that whether they have changed is seen by
+the memory that they are in, where that is known to hold them.
 """
 
 from __future__ import annotations
@@ -13,99 +13,64 @@ import ctypes
 import functools
 import random
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 _PYTHON: Any = random.getstate.__self__  # type: ignore[attr-defined]
 _NUMPY: Any = np.random.get_state.__self__  # type: ignore[attr-defined]
-_LARGE = 624 * 4  # bytes of the numbers of either, beside which is how many were drawn
-_COUNT = 4  # the bytes of that
+_NUMBERS = 624  # of 32 bits that either generator has, and beside them how many were drawn
+_HEADER = object.__basicsize__
 
 
+@dataclass(frozen=True)
 class RandomStates:
-    """Those of now."""
+    """Those of some time."""
 
-    def __init__(self) -> None:
-        self._python, self._numpy = random.getstate(), _numpys_state()
-        self._python_memory = _memory_of(_PYTHON)
-        self._numpy_memory = self._known_memory()
-
-    def _known_memory(self) -> bytes | None:
-        """The memory with numpy's state in it; None where it does not tell all."""
-        if isinstance(self._numpy, dict) or self._numpy[3]:
-            return None  # another generator, or a number is kept beside: to take it changes nothing
-        found = _numpys_memory()
-        count = None if found is None else int.from_bytes(found[_LARGE:], sys.byteorder)
-        is_it = found is not None and found[:_LARGE] == self._numpy[1].tobytes()
-        return found if is_it and count == self._numpy[2] else None
+    memory: Any  # that holds them; None where it is not known to
+    python: Any
+    numpy: Any
 
     def changed(self) -> bool:
         """Whether random numbers have been drawn since."""
-        if self._python_memory is None:
-            is_same = random.getstate() == self._python
-        else:
-            is_same = _memory_of(_PYTHON) == self._python_memory
-            is_same = is_same and bool(_PYTHON.gauss_next == self._python[2])
-        if not is_same:
-            return True
-        if self._numpy_memory is not None:
-            return _numpys_memory() != self._numpy_memory
-        return _comparable(_numpys_state()) != _comparable(self._numpy)
+        if self.memory is not None:
+            return bool(_memory() != self.memory)
+        before = self.python, _comparable(self.numpy)
+        return bool((random.getstate(), _comparable(_numpys_state())) != before)
 
     def restore(self) -> None:
         """Let the next numbers be what they would have been."""
         if self.changed():
-            random.setstate(self._python)
-            np.random.set_state(self._numpy)  # noqa: NPY002
+            random.setstate(self.python)
+            np.random.set_state(self.numpy)  # noqa: NPY002
 
 
-_kept = threading.local()
+_last = RandomStates(None, None, None)
 
 
 def random_states() -> RandomStates:
-    """Those of now, as they were found for ``random_states_kept`` where nothing was drawn since."""
-    kept: RandomStates | None = getattr(_kept, "states", None)
-    return RandomStates() if kept is None or kept.changed() else kept
+    """Those of now."""
+    global _last
+    memory, known = _memory(), _last
+    if memory is not None and known.memory == memory:
+        return known
+    found = RandomStates(memory, random.getstate(), _numpys_state())
+    if memory is not None and not found.changed():  # by another thread meanwhile
+        _last = found
+    return found
 
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
     """Put Python's and numpy's random states back afterwards."""
-    before, states = getattr(_kept, "states", None), random_states()
-    _kept.states = states
+    states = random_states()
     try:
         yield
     finally:
-        _kept.states = before
         states.restore()
-
-
-def _memory_of(generator: Any) -> bytes | None:
-    """The memory of one of Python's generators; None where it is not known to hold its state."""
-    if not _is_known():
-        return None
-    size = object.__basicsize__
-    return ctypes.string_at(id(generator) + size, _random.Random.__basicsize__ - size)
-
-
-@functools.cache
-def _is_known() -> bool:
-    """Whether this Python keeps the state of a generator in the object itself."""
-    if sys.implementation.name != "cpython":
-        return False
-    generator, size = random.Random(1), object.__basicsize__
-    for _ in range(2):
-        *numbers, count = generator.getstate()[1]
-        memory = ctypes.string_at(id(generator) + size, _random.Random.__basicsize__ - size)
-        both = array.array("I", numbers).tobytes(), count.to_bytes(_COUNT, sys.byteorder)
-        if b"".join(both) not in memory and b"".join(reversed(both)) not in memory:
-            return False
-        generator.random()
-    return True
 
 
 def _has_usual_bits() -> bool:
@@ -122,8 +87,52 @@ def _comparable(state: Any) -> Any:
     return str(state) if isinstance(state, dict) else (state[1].tobytes(), state[2:])
 
 
-def _numpys_memory() -> bytes | None:
-    """Where numpy's usual generator has its state; None where it has another."""
-    if not _has_usual_bits():
+# --- in memory ------------------------------------------------------------------------------------
+
+
+def _memory() -> Any:
+    """The memory that all of both states is in; None where it is not known to be."""
+    if not (_has_usual_bits() and _is_known()):
         return None
-    return ctypes.string_at(_NUMPY._bit_generator.ctypes.state_address, _LARGE + _COUNT)
+    return _pythons(_PYTHON), _PYTHON.gauss_next, _numpys(_NUMPY), _bits(_NUMPY)
+
+
+def _pythons(generator: Any) -> bytes:
+    return ctypes.string_at(id(generator) + _HEADER, _random.Random.__basicsize__ - _HEADER)
+
+
+def _numpys(generator: Any) -> bytes:
+    """Where numpy has the second of two numbers that it made at once."""
+    kind = np.random.RandomState
+    return ctypes.string_at(id(generator) + _HEADER, kind.__basicsize__ - _HEADER)
+
+
+def _bits(generator: Any) -> bytes:
+    address = generator._bit_generator.ctypes.state_address
+    return ctypes.string_at(address, 4 * (_NUMBERS + 1))
+
+
+@functools.cache
+def _is_known() -> bool:
+    """Whether Python and numpy keep the states of their generators there."""
+    if sys.implementation.name != "cpython" or type(_NUMPY) is not np.random.RandomState:
+        return False
+    python, numpy = random.Random(1), np.random.RandomState(1)
+    kept = []
+    for _ in range(2):
+        *numbers, drawn = python.getstate()[1]
+        state: Any = numpy.get_state()
+        if not _holds(_pythons(python), array.array("I", numbers).tobytes(), drawn):
+            return False
+        if not _holds(_bits(numpy), state[1].tobytes(), state[2]):
+            return False
+        python.random()
+        numpy.standard_normal()  # which makes two
+        kept.append(_numpys(numpy))
+    return kept[0] != kept[1]
+
+
+def _holds(memory: bytes, numbers: bytes, drawn: int) -> bool:
+    """Whether the state of a generator is in there: its numbers, and how many were drawn."""
+    count = drawn.to_bytes(4, sys.byteorder)
+    return numbers + count in memory or count + numbers in memory
