@@ -171,8 +171,9 @@ class Pipeline:
         Where lists grow together there are few, and a recording of one is for calls that come soon.
         """
         known = [len(s.variants) for s in self.structures.values() if s.variants]
-        independent = self._builder is not None and self._builder.varies_independently
-        return len(known) >= SEVERAL and 2 * len(known) > sum(known) and independent
+        if len(known) < SEVERAL or 2 * len(known) <= sum(known):
+            return False
+        return self._builder is not None and self._builder.varies_independently
 
     def kept(self) -> list[Variant]:
         """All variants."""
