@@ -1,4 +1,4 @@
-"""where, clip, maximum, minimum and softplus give what their rows of the op table do, to the bit."""
+"""where, clip, maximum, minimum and softplus are to the bit what their rows of the op table are."""
 
 import itertools
 import struct

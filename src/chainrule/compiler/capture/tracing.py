@@ -366,7 +366,15 @@ def _trace(
                     made, noted = note(recorder, result)
                 else:
                     made = finish(
-                        recorder, inputs, result, like, held, seen, found.changes, not call.key[0]
+                        recorder,
+                        inputs,
+                        result,
+                        like,
+                        held,
+                        seen,
+                        found.changes,
+                        not call.key[0],
+                        not state.outside,
                     )
             if noted is None:
                 alike = _alike(recorder, state, call, made)
