@@ -125,11 +125,13 @@ class Tracer:
             exact=self.exact,
             powers=self.powers,
             marker=marker,
+            beside=True,
         )
 
     def confirm(self, state: CapturedState, call: Call, first: Trace) -> None:
         """Refuse a recording that another run with numbers a little off does not repeat."""
-        confirm(self.function, state, call, first, self.select, self.both, self.exact, self.powers)
+        ways = self.select, self.both, self.exact, self.powers
+        confirm(self.function, state, call, first, *ways, beside=True)
 
 
 class KeepingTracer(Tracer):
@@ -173,6 +175,7 @@ def trace(
     exact: bool = False,
     powers: bool = False,
     marker: Marker | None = None,
+    beside: bool = False,
 ) -> Trace:
     """Run the function recorded, its numbers nudged (of data only with ``nudge_data``).
 
@@ -185,9 +188,10 @@ def trace(
     sides of branches are computed; one that does what cannot be taken back is an ordinary branch
     from then on. ``exact``: max and min are branches in any case. Where it fails with texts that
     integers selected, they are static. ``marker``: nothing is kept but what this notes, unless the
-    recording is ``whole`` or of both sides.
+    recording is ``whole`` or of both sides. ``beside``: integers that are returned beside the value
+    that is differentiated are computed at each call; else the recording holds for these only.
     """
-    given = (nudge, nudge_data, select, like, both, whole, exact, powers, marker)
+    given = (nudge, nudge_data, select, like, both, whole, exact, powers, marker, beside)
     while state.keyed:
         try:
             return _traced(function, state, call, frozenset(state.true_sites), *given)[0]
@@ -222,6 +226,7 @@ def _traced(
     exact: bool,
     powers: bool,
     marker: Marker | None,
+    beside: bool,
 ) -> tuple[Trace, Recorder]:
     """The trace, and what recorded it."""
     if nudge is not None:
@@ -239,7 +244,8 @@ def _traced(
         recorder = Recorder(call.ints, select, False, frozenset(state.plain_sites), powers)
         recorder.true_sites = true_sites
         try:
-            return _trace(function, state, call, nudge, recorder, like, whole=True), recorder
+            made = _trace(function, state, call, nudge, recorder, like, True, None, beside)
+            return made, recorder
         except Impure as found:
             others = [site for site in found.sites if site not in state.plain_sites]
             if not others:
@@ -255,7 +261,8 @@ def _traced(
         )
         recorder.true_sites = true_sites
         try:
-            return _trace(function, state, call, nudge, recorder, like, whole, marker), recorder
+            made = _trace(function, state, call, nudge, recorder, like, whole, marker, beside)
+            return made, recorder
         except Observed:
             if observed or recorder.keyed_sites:
                 raise
@@ -276,7 +283,8 @@ def _trace(
     recorder: Recorder,
     like: Recording | None,
     whole: bool,
-    marker: Marker | None = None,
+    marker: Marker | None,
+    beside: bool,
 ) -> Trace:
     inputs: list[Value] = []
 
@@ -374,7 +382,7 @@ def _trace(
                         seen,
                         found.changes,
                         not call.key[0],
-                        not state.outside,
+                        beside and not state.outside,
                     )
             if noted is None:
                 alike = _alike(recorder, state, call, made)
@@ -670,6 +678,7 @@ def confirm(
     both: bool = False,
     exact: bool = False,
     powers: bool = False,
+    beside: bool = False,
 ) -> None:
     """Run again with numbers a little off: only inputs may make a difference.
 
@@ -691,6 +700,7 @@ def confirm(
                 both,
                 exact=exact,
                 powers=powers,
+                beside=beside,
             )
         except Exception:
             if scale:
