@@ -126,6 +126,23 @@ def test_in_single_precision_they_are_right_too():
         assert type(n) is int
 
 
+def test_code_for_any_size_and_sources_leave_them_to_recordings():
+    def first(p, tokens):
+        return p[0] * p[1] + sum(p[t] for t in tokens), tokens[0]
+
+    def example(n):
+        return [0.5, 2.0], [k % 2 for k in range(n)]
+
+    fast = chainrule.compile(first, sizes=example)
+    with pytest.warns(chainrule.FallbackWarning, match="returns integers"):
+        same(fast.value_and_grad(*example(9)), eagerly(first, *example(9)))
+    for n in (12, 30, 30):
+        p, tokens = example(n)
+        same(fast.value_and_grad(p, tokens[::-1]), eagerly(first, p, tokens[::-1]))
+    with pytest.raises(chainrule.TranslationError, match="one case only"):
+        fast.to_numpy([0.5, 2.0], [1, 0])
+
+
 def test_they_are_mapped_and_saved(tmp_path):
     fast = chainrule.compile(of_tokens)
     rows = np.array([*itertools.product(range(3), repeat=3)])
