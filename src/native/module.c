@@ -3,7 +3,7 @@
  * In: Python numbers and Values. Out: the same graph, the same bits and the same errors as value.py,
  * about twenty times faster.
  *
- * Reading order: node.h, memory.c, node.c, operators.c, backward.c, value.c, sums.c, modes.c, optimisers.c,
+ * Reading order: node.h, memory.c, node.c, operators.c, picking.c, backward.c, value.c, sums.c, modes.c, optimisers.c,
  * arguments.c and derivation.c (an eager derivative, from the argument to the gradient).
  * For compiled functions: recording.c, standins.c, hooks.c, items.c, instructions.c, marks.c (what a run computes), flatten.c,
  * canonical.c and grouping.c (from a recording to arrays), tape.c, tape_run.c and tape_sweep.c (running a recording),
@@ -23,7 +23,7 @@ static PyMethodDef *const functions[] = {
     value_functions,     sum_functions,    flatten_functions, optimiser_functions,
     canonical_functions, passed_functions, sample_functions,  check_functions,
     packing_functions,   recording_functions, filling_functions, grouping_functions,
-    stand_in_functions,  hook_functions,    item_functions,
+    stand_in_functions,  hook_functions,    item_functions,   picking_functions,
 };
 
 /* The types, and where the units look for those that they use. */
@@ -66,7 +66,7 @@ static int import_parts(void) {
     int failed = !errors_module || !empty_tuple || !empty_string || !ops ||
                  import_value_parts(ops) < 0 || import_building_blocks(ops) < 0 ||
                  import_gate_parts() < 0 || import_entrance_parts() < 0 || import_argument_parts() < 0 || import_derivation_parts() < 0 ||
-                 import_questions() < 0 || find_small_integers() < 0;
+                 import_questions() < 0 || import_picking_parts(ops) < 0 || find_small_integers() < 0;
     Py_XDECREF(ops);
     return -failed;
 }

@@ -99,6 +99,7 @@ extern PyMethodDef grouping_functions[];  /* grouping.c */
 extern PyMethodDef stand_in_functions[];  /* standins.c */
 extern PyMethodDef hook_functions[];      /* hooks.c */
 extern PyMethodDef item_functions[];      /* items.c */
+extern PyMethodDef picking_functions[];   /* picking.c */
 extern PyType_Spec value_spec, modes_spec, tape_spec, checks_spec, passed_spec, plan_spec, decider_spec;
 extern PyType_Spec cached_call_spec, gate_spec, lock_spec, bound_spec, instructions_spec, arguments_spec, derivation_spec;
 extern PyType_Spec number_spec, watched_spec, entrance_spec, derived_entrance_spec, items_spec;
@@ -111,5 +112,6 @@ int import_gate_parts(void);               /* gate.c */
 int import_entrance_parts(void);           /* entrance.c */
 int import_argument_parts(void);           /* arguments.c */
 int import_derivation_parts(void);         /* derivation.c */
+int import_picking_parts(PyObject *ops);   /* picking.c */
 
 #endif

@@ -27,7 +27,7 @@ typedef enum {
     RECORDED, /* its instruction is in Instructions (instructions.c), and so are its operands: no children */
     LEAF,
     ADD, ADD_NUMBER, MUL, MUL_NUMBER, POW,
-    EXP, LOG, RELU, ABS, TANH, SIGMOID, SQRT, SIN, COS,
+    EXP, LOG, RELU, ABS, TANH, SIGMOID, SOFTPLUS, SQRT, SIN, COS,
     MAXIMUM, MAXIMUM_NUMBER,
     POWER, /* both operands variable */
     EXTENDED, /* any number of children, any rule: child[0] points to an Extension */
@@ -309,20 +309,33 @@ static inline double positive_power(double x, double p) { return x > 0.0 ? pow(x
 static inline double larger(double a, double b) { return a >= b ? a : b > a ? b : a + b; }
 static inline double larger_slope(double a, double b) { return a > b ? 1.0 : a < b ? 0.0 : 0.5; }
 
+static inline double smaller(double a, double b) { return a <= b ? a : b < a ? b : a + b; }
+static inline double smaller_slope(double a, double b) { return a < b ? 1.0 : a > b ? 0.0 : 0.5; }
+/* The larger of two nodes, or of a node and a number. */
+static inline PyObject *make_maximum(Node *a, Node *b, double number) {
+    double x = b ? b->data : number, y = larger(a->data, x), slope = larger_slope(a->data, x);
+    if (b == NULL) {
+        return new_node(MAXIMUM_NUMBER, y, a, NULL, slope, number);
+    }
+    return new_node(MAXIMUM, y, a, b, slope, 1.0 - slope);
+}
+
+static inline double logistic(double x) {
+    double e = exp(-fabs(x)); /* in (0, 1]: neither branch can overflow */
+    return (x >= 0.0 ? 1.0 : e) / (1.0 + e);
+}
+static inline double soft_plus(double x) { return (x > 0.0 ? x : 0.0) + log1p(exp(-fabs(x))); }
+
 /* The elementary functions: value and slope of each, as the op table has them. */
 static inline void elementary(Kind kind, double x, double *y, double *slope) {
-    double e;
     switch (kind) {
     case EXP: *y = exp(x); *slope = *y; break;
     case LOG: *y = log(x); *slope = 1.0 / x; break;
     case RELU: *y = x <= 0.0 ? 0.0 : x; *slope = x > 0.0 ? 1.0 : 0.0; break;
     case ABS: *y = fabs(x); *slope = x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : 0.0; break;
     case TANH: *y = tanh(x); *slope = 1.0 - *y * *y; break;
-    case SIGMOID:
-        e = exp(-fabs(x));
-        *y = (x >= 0.0 ? 1.0 : e) / (1.0 + e);
-        *slope = *y * (1.0 - *y);
-        break;
+    case SIGMOID: *y = logistic(x); *slope = *y * (1.0 - *y); break;
+    case SOFTPLUS: *y = soft_plus(x); *slope = logistic(x); break;
     case SQRT: *y = sqrt(x); *slope = 0.5 / *y; break;
     case SIN: *y = sin(x); *slope = cos(x); break;
     default: *y = cos(x); *slope = -sin(x); break;

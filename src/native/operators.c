@@ -18,14 +18,6 @@ static PyObject *make_variable_power(Node *a, Node *b) {
     return new_node(POWER, y, a, b, p * positive_power(x, p - 1.0), y * log(x));
 }
 
-static PyObject *make_maximum(Node *a, Node *b, double number) {
-    double x = b ? b->data : number, y = larger(a->data, x), slope = larger_slope(a->data, x);
-    if (b == NULL) {
-        return new_node(MAXIMUM_NUMBER, y, a, NULL, slope, number);
-    }
-    return new_node(MAXIMUM, y, a, b, slope, 1.0 - slope);
-}
-
 static inline PyObject *make_elementary(Kind kind, Node *a) {
     double y, slope;
     elementary(kind, a->data, &y, &slope);
@@ -411,6 +403,7 @@ ELEMENTARY(relu, RELU)
 ELEMENTARY(abs, ABS)
 ELEMENTARY(tanh, TANH)
 ELEMENTARY(sigmoid, SIGMOID)
+ELEMENTARY(softplus, SOFTPLUS)
 ELEMENTARY(sqrt, SQRT)
 ELEMENTARY(sin, SIN)
 ELEMENTARY(cos, COS)

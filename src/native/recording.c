@@ -1,5 +1,5 @@
 /* The rows of the op table that recording itself makes (of .data, comparisons, max and min), without going
- * through Python.
+ * through Python; and what stands for functions of Python's meanwhile, put in their places.
  */
 #include "standins.h"
 #include "tape.h"
@@ -96,8 +96,27 @@ static PyObject *apply_row(PyObject *Py_UNUSED(module), PyObject *args) {
     return made;
 }
 
+/* exchange(names, places): for each (name, before, after) of a tuple, put ``after`` in the place of ``before``, but
+ * where there is something else. */
+static PyObject *exchange(PyObject *Py_UNUSED(module), PyObject *args) {
+    PyObject *names, *places;
+    if (!PyArg_ParseTuple(args, "O!O!:exchange", &PyDict_Type, &names, &PyTuple_Type, &places)) {
+        return NULL;
+    }
+    for (Py_ssize_t k = 0, count = PyTuple_Size(places); k < count; k++) {
+        PyObject *place = PyTuple_GetItem(places, k);
+        PyObject *name = PyTuple_GetItem(place, 0), *before = PyTuple_GetItem(place, 1), *after = PyTuple_GetItem(place, 2);
+        PyObject *now = after == NULL ? NULL : PyDict_GetItemWithError(names, name);
+        if (now == NULL ? PyErr_Occurred() != NULL : now == before && PyDict_SetItem(names, name, after) < 0) {
+            return NULL;
+        }
+    }
+    Py_RETURN_NONE;
+}
+
 PyMethodDef recording_functions[] = {
     {"apply_row", apply_row, METH_VARARGS, NULL},
+    {"exchange", exchange, METH_VARARGS, NULL},
     {"record_row", record_row, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -27,8 +27,8 @@ extern PyObject *block_names[T_ROW]; /* the building blocks of ops, by code (tap
 /* How many slopes of a code are not already numbers of the tape. */
 static inline int slopes_of(int code) {
     switch (code) {
-    case POW: case LOG: case RELU: case ABS: case TANH: case SIGMOID: case SQRT: case SIN:
-    case COS: case T_INTEGER_POWER: return 1;
+    case POW: case LOG: case RELU: case ABS: case TANH: case SIGMOID: case SOFTPLUS: case SQRT:
+    case SIN: case COS: case T_INTEGER_POWER: return 1;
     case MAXIMUM: case POWER: case T_SELECT: case T_FIRST_MAX: case T_FIRST_MIN: return 2;
     default: return 0;
     }

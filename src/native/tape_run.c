@@ -79,6 +79,7 @@ static int compute(Tape *t) {
         EACH(ABS, fabs(a))
         EACH_ELEMENTARY(TANH)
         EACH_ELEMENTARY(SIGMOID)
+        EACH(SOFTPLUS, soft_plus(a))
         EACH_ELEMENTARY(SQRT)
         EACH(SIN, sin(a))
         EACH(COS, cos(a))

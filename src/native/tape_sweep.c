@@ -107,6 +107,7 @@ static void find_slopes(const Tape *t, Alike some) {
     EACH(ABS, slope[0] = a > 0.0 ? 1.0 : a < 0.0 ? -1.0 : 0.0)
     EACH(TANH, slope[0] = 1.0 - *y * *y)
     EACH(SIGMOID, slope[0] = *y * (1.0 - *y))
+    EACH(SOFTPLUS, slope[0] = logistic(a))
     EACH(SQRT, slope[0] = 0.5 / *y)
     EACH(SIN, slope[0] = cos(a))
     EACH(COS, slope[0] = -sin(a))

@@ -372,6 +372,7 @@ static PyMethodDef value_methods[] = {
     {"abs", value_abs, METH_NOARGS, "abs($self, /)\n--\n\n|x|, as a Value."},
     {"tanh", value_tanh, METH_NOARGS, "tanh($self, /)\n--\n\ntanh(x), as a Value."},
     {"sigmoid", value_sigmoid, METH_NOARGS, "sigmoid($self, /)\n--\n\n1 / (1 + exp(-x)), as a Value."},
+    {"softplus", value_softplus, METH_NOARGS, "softplus($self, /)\n--\n\nln(1 + exp(x)), as a Value."},
     {"sqrt", value_sqrt, METH_NOARGS, "sqrt($self, /)\n--\n\nThe square root, as a Value."},
     {"sin", value_sin, METH_NOARGS, "sin($self, /)\n--\n\nsin x, as a Value."},
     {"cos", value_cos, METH_NOARGS, "cos($self, /)\n--\n\ncos x, as a Value."},
@@ -431,6 +432,7 @@ PyMethodDef value_functions[] = {
 static const char *const row_names[KINDS] = {
     [ADD] = "add", [ADD_NUMBER] = "add", [MUL] = "mul", [MUL_NUMBER] = "mul", [POW] = "pow",
     [EXP] = "exp", [LOG] = "log", [RELU] = "relu", [ABS] = "abs", [TANH] = "tanh", [SIGMOID] = "sigmoid",
+    [SOFTPLUS] = "softplus",
     [SQRT] = "sqrt", [SIN] = "sin", [COS] = "cos", [MAXIMUM] = "maximum",
     [MAXIMUM_NUMBER] = "maximum", [POWER] = "power",
 };

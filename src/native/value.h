@@ -25,6 +25,7 @@ PyObject *value_relu(PyObject *self, PyObject *nothing);
 PyObject *value_abs(PyObject *self, PyObject *nothing);
 PyObject *value_tanh(PyObject *self, PyObject *nothing);
 PyObject *value_sigmoid(PyObject *self, PyObject *nothing);
+PyObject *value_softplus(PyObject *self, PyObject *nothing);
 PyObject *value_sqrt(PyObject *self, PyObject *nothing);
 PyObject *value_sin(PyObject *self, PyObject *nothing);
 PyObject *value_cos(PyObject *self, PyObject *nothing);

@@ -187,7 +187,7 @@ def caller() -> str:
         outside = outside.f_back
     if not is_librarys(outside.f_code.co_filename):
         frame = outside
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def line_of(error: BaseException) -> str | None:
@@ -196,7 +196,7 @@ def line_of(error: BaseException) -> str | None:
     while step is not None:
         file = step.tb_frame.f_code.co_filename
         if not is_librarys(file):
-            found = f"{Path(file).name}:{step.tb_lineno}"
+            found = f"{os.path.basename(file)}:{step.tb_lineno}"
         step = step.tb_next
     return found
 
@@ -218,6 +218,7 @@ def called_in_library(error: BaseException) -> str | None:
     return called or None
 
 
+@functools.lru_cache(maxsize=1024)  # asked of every frame above every branch that is recorded
 def is_librarys(file: str) -> bool:
     """Whether a file is chainrule's, numpy's, or Python's own, not installed beside that."""
     if file.startswith((PACKAGE, _NUMPY, "<frozen ")):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chainrule.core import errors, ops, special  # noqa: F401  # special: rows of its own
-from chainrule.core.backend import Value, modes
+from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.ops import Op
 from chainrule.core.protocols import real_parameters
 
@@ -66,6 +66,7 @@ def _documented(function: Callable[..., Any], op: Op) -> Any:
 def _function(op: Op) -> Any:
     """A row as a function; a Value goes the shortest way, by its method."""
     method = getattr(Value, op.name)
+    quick = getattr(kernels, op.name, None)  # maximum and minimum in C: None for what it leaves
 
     def unary(x: Any, /) -> Any:
         return method(x) if type(x) is Value else _call(op, (x,), ())
@@ -78,6 +79,13 @@ def _function(op: Op) -> Any:
             arguments = _signature(op).bind(*arguments, **named).args
         return _call(op, arguments[: op.arity], op.complete(arguments[op.arity :]))
 
+    if quick is not None:
+
+        def picking(a: Any, b: Any, /) -> Any:
+            made = quick(a, b)
+            return _call(op, (a, b), ()) if made is None else made
+
+        return picking
     if not op.parameters and op.arity <= 2:
         return unary if op.arity == 1 else binary
     general.__signature__ = _signature(op)  # type: ignore[attr-defined]
@@ -103,6 +111,9 @@ def clip(x: Any, low: float | None = None, high: float | None = None) -> Any:
     >>> clip(3.0, 0.0, 1.0)
     1.0
     """
+    made = None if kernels is None else kernels.clip(x, low, high)
+    if made is not None:
+        return made
     bounds = (
         ops.clip.defaults[0] if low is None else low,
         ops.clip.defaults[1] if high is None else high,
@@ -127,6 +138,9 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     >>> y.data, a.grad, b.grad
     (5.0, 0.0, 1.0)
     """
+    made = None if kernels is None else kernels.where(condition, a, b)
+    if made is not None:
+        return made
     if any(isinstance(x, np.ndarray) for x in (condition, a, b)):
         result = np.frompyfunc(where, 3, 1)(condition, a, b)
         values = any(isinstance(x, Value) for x in np.ravel(result))

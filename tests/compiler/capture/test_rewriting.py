@@ -1,7 +1,10 @@
 """Rewritten code is as sound as Python's own: its lines are known, in long lines too."""
 
+import inspect
+import statistics
 import sys
 
+import bytecode
 import pytest
 
 import chainrule
@@ -44,6 +47,15 @@ def test_the_table_of_lines_ends_where_the_code_does():
         assert len(list(after.co_positions())) == len(after.co_code) // 2
         lines = {line for *_, line in before.co_lines() if line is not None}
         assert {line for *_, line in after.co_lines() if line is not None} == lines
+
+
+def test_rewritten_code_has_all_the_stack_that_it_needs():
+    functions = [f for _, f in inspect.getmembers(statistics, inspect.isfunction)]
+    found = [c for f in functions for c in codes(REWRITER.rewritten(f.__code__) or f.__code__)]
+    assert len(found) > 30
+    for code in found:
+        needed = bytecode.ConcreteBytecode.from_code(code).compute_stacksize()
+        assert code.co_stacksize >= needed, code.co_qualname
 
 
 @pytest.mark.parametrize("traced", [False, True])

@@ -7,12 +7,13 @@ the recorded function sees them. Where the first argument is differentiated its 
 
 from __future__ import annotations
 
+import copy
 import enum
 import math
 import operator
 import random
 from collections.abc import Callable, Collection, Container
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from typing import Any
 
@@ -68,14 +69,18 @@ Texts = frozenset[int | str]
 #: Moves a number a little, or every number of an array.
 Nudge = Callable[[Any], Any]
 
+MANY = 64  # numbers that numpy moves sooner than Python
+
 
 def nudges(seed: int, scale: float, from_zero: float) -> Nudge:
     """Nudges by a random share, at most ``scale``; of a number that is 0 at most ``from_zero``."""
-    chance, many = random.Random(seed), np.random.default_rng(seed)
+    chance = random.Random(seed)
+    many: list[np.random.Generator] = []  # of what is seldom needed, and takes long to make
 
     def nudge(x: Any) -> Any:
         if isinstance(x, np.ndarray):
-            steps = many.uniform(-1.0, 1.0, x.shape)
+            many[:] = many or [np.random.default_rng(seed)]
+            steps = many[0].uniform(-1.0, 1.0, x.shape)
             with np.errstate(all="ignore"):  # as Python's floats
                 return np.where(x == 0.0, from_zero * np.abs(steps), x * (1.0 + scale * steps))
         step = chance.uniform(-1.0, 1.0)
@@ -179,14 +184,19 @@ class Call(Flat):
         Values are copied, so that nobody else sees it, but for the captured ones (their ids): a
         function that reaches them by another way too must find the same ones.
         """
-        if data and self._are_pythons:
-            return replace(self, floats=nudge(np.array(self.floats)).tolist(), copied=True)
+        made = copy.copy(self)
+        made.copied = True
+        if data and len(self.floats) >= MANY and self._are_pythons:
+            made.floats = nudge(np.array(self.floats)).tolist()
+            return made
         moved: list[Any] = []
         at = 0
         for x, size in zip(self.floats, self.sizes, strict=True):
             at += size
             if at > self.first and not data:
                 moved.append(x)
+            elif type(x) is float:
+                moved.append(nudge(x))
             elif isinstance(x, np.ndarray):
                 moved.append(nudge(x.astype(np.float64)).astype(x.dtype))
             elif not isinstance(x, Value):
@@ -195,7 +205,8 @@ class Call(Flat):
                 moved.append(x)
             else:
                 moved.append(Value(nudge(x._number), label=x.label))
-        return replace(self, floats=moved, copied=True)
+        made.floats = moved
+        return made
 
     @property
     def _are_pythons(self) -> bool:
@@ -531,7 +542,9 @@ def rebuild(call: Call, makers: Makers, keep: bool = False) -> Rebuilt:
 
 def copied_arguments(call: Call) -> Rebuilt:
     """Copies of the arguments of a call, for an eager run that may change them."""
-    return rebuild(replace(call, copied=True), _eager_makers(lambda x: x, None))
+    made = copy.copy(call)
+    made.copied = True
+    return rebuild(made, _eager_makers(lambda x: x, None))
 
 
 def _eager_makers(
@@ -561,12 +574,9 @@ def eager_arguments(
     if call.copied:
         rebuilt = rebuild(call, makers)
         return rebuilt.arguments, rebuilt.keywords
-    only = replace(
-        call,
-        arguments=call.arguments[:1],
-        keywords={},
-        structure=(call.structure[0][:1], {}),
-    )
+    only = copy.copy(call)
+    only.arguments, only.keywords = call.arguments[:1], {}
+    only.structure = call.structure[0][:1], {}
     rebuilt = rebuild(only, makers, keep=True)
     return [*rebuilt.arguments, *call.arguments[1:]], call.keywords
 

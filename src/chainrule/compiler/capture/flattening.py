@@ -53,6 +53,7 @@ def finish(
     seen: Sequence[Value] = (),
     changes: Sequence[Change] = (),
     is_plain: bool = False,
+    beside: bool = False,
 ) -> Recording:
     """The recorder's nodes as a Recording; ``inputs`` are the Values the function may have used.
 
@@ -60,14 +61,19 @@ def finish(
     that this one may repeat; then they share its arrays. ``held``: the ids of those inputs that are
     Values in eager mode; ``Observed`` where it can be told from the Values ``seen``, or otherwise,
     whether what a max gave is one too. ``changes``: of what was passed. ``is_plain``: nothing is
-    differentiated, and integers that are computed at each call may be returned.
+    differentiated, and integers that are computed at each call may be returned. ``beside``: so
+    they may be beside the value, as the second of a pair.
     """
     selector = recorder.selector
-    returned = map_leaves(
-        lambda x: _returned(recorder, x, is_plain),
-        ([change.items for change in changes], result),
-        records=is_plain,
-    )
+
+    def returned_of(tree: Any, integers: bool) -> Any:
+        return map_leaves(lambda x: _returned(recorder, x, integers), tree, records=is_plain)
+
+    if beside and type(result) is tuple and len(result) == 2:
+        pair = returned_of(result[0], is_plain), returned_of(result[1], True)
+        returned = returned_of([change.items for change in changes], is_plain), pair
+    else:
+        returned = returned_of(([change.items for change in changes], result), is_plain)
     numbers = list(selector.numbers.values())
     count = len(inputs) + len(numbers)
     selected = list(selector.pending.values())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import os
 import sys
 import types
 from collections.abc import Callable
@@ -55,7 +56,7 @@ def of_result(function: Callable[..., Any]) -> str | None:
     if not isinstance(code, types.CodeType) or errors.is_librarys(code.co_filename):
         return None
     lines = " or ".join(map(str, _returning(code)))
-    return f"{Path(code.co_filename).name}:{lines}{RETURNED}" if lines else None
+    return f"{os.path.basename(code.co_filename)}:{lines}{RETURNED}" if lines else None
 
 
 @functools.lru_cache(maxsize=256)

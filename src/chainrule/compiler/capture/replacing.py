@@ -118,9 +118,14 @@ _EXTREMES = {
     "max": _replacement(builtins.max, ops.first_max),
     "min": _replacement(builtins.min, ops.first_min),
 }
-#: the names of each module, what stands for some of them, and what these are
-_SUBSTITUTES = [
-    (vars(module), found, {name: getattr(x, REPLACES) for name, x in found.items()})
+_Places = tuple[tuple[str, Any, Any], ...]  # names, what is under them, and what shall be
+#: the names of each module, and what is put there; and the same the other way round
+_SUBSTITUTES: list[tuple[dict[str, Any], _Places, _Places]] = [
+    (
+        vars(module),
+        tuple([(name, getattr(x, REPLACES), x) for name, x in found.items()]),
+        tuple([(name, x, getattr(x, REPLACES)) for name, x in found.items()]),
+    )
     for module, found in (
         (builtins, _EXTREMES),
         (math, MATH),
@@ -156,9 +161,12 @@ class _Muted:
         return getattr(self.stream, name)
 
 
-def _exchange(names: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> None:
+def _exchange(names: dict[str, Any], places: _Places) -> None:
     """Put some objects in the places of others, but where the user has put something else."""
-    names.update([(name, after[name]) for name, x in before.items() if names.get(name) is x])
+    if kernels is not None:
+        kernels.exchange(names, places)
+    else:
+        names.update([(name, after) for name, x, after in places if names.get(name) is x])
 
 
 @contextmanager
@@ -168,8 +176,8 @@ def _replaced() -> Iterator[None]:
     with _lock:
         _users += 1
         if _users == 1:
-            for names, substitutes, originals in _SUBSTITUTES:
-                _exchange(names, originals, substitutes)
+            for names, substituted, _ in _SUBSTITUTES:
+                _exchange(names, substituted)
             sys.stdout, sys.stderr = _Muted(sys.stdout), _Muted(sys.stderr)
     try:
         yield
@@ -177,8 +185,8 @@ def _replaced() -> Iterator[None]:
         with _lock:
             _users -= 1
             if _users == 0:
-                for names, substitutes, originals in _SUBSTITUTES:
-                    _exchange(names, substitutes, originals)
+                for names, _, restored in _SUBSTITUTES:
+                    _exchange(names, restored)
                 if isinstance(sys.stdout, _Muted):
                     sys.stdout = sys.stdout.stream
                 if isinstance(sys.stderr, _Muted):

@@ -22,10 +22,13 @@ from chainrule.trees import is_named_tuple, is_record, map_leaves
 
 def _tuples_in(tree: Any) -> set[int]:
     """The ids of the tuples in nested arguments."""
-    found = {id(tree)} if isinstance(tree, tuple) else set()
-    if isinstance(tree, list | tuple | dict):
-        for x in tree.values() if isinstance(tree, dict) else tree:
-            found |= _tuples_in(x)
+    found, stack = set[int](), [tree]
+    while stack:
+        x = stack.pop()
+        if isinstance(x, tuple):
+            found.add(id(x))
+        items = x.values() if isinstance(x, dict) else x
+        stack += [y for y in items if issubclass(type(y), (list, tuple, dict))]
     return found
 
 
@@ -44,6 +47,8 @@ def handed_out(
     outside = {id(x) for x, *_ in (*state.lists, *state.dicts, *state.arrays, *state.sets)}
     arrays = [x for x, _ in rebuilt.arrays]
     if call.key[0] or has_graph or state.outside or recorder.marker is not None:
+        if type(result) is Value:
+            return Handed(result)
         tuples = _tuples_in([rebuilt.arguments, rebuilt.keywords])
         if not call.key[0]:
             _look_for_copies(result, recorder)

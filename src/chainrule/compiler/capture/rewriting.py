@@ -69,6 +69,7 @@ _EMPTY = ("BUILD_MAP", "BUILD_SET")
 _JOINING = ("DICT_UPDATE", "DICT_MERGE", "SET_UPDATE")  # which fill true containers only
 _SPREADING = ("UNPACK_EX", "LIST_EXTEND")  # what is on top of the stack
 _ADDED = ("MAP_ADD", "SET_ADD")  # as comprehensions do
+_DEEPER = 4  # the call of a hook has two things more on the stack than the instruction itself
 _COLUMNS = 128  # the library writes those from here on as CPython does not: as parts of their own
 _MOST = 10_000  # code objects that are kept rewritten
 _Key = tuple[int, int, int]
@@ -222,7 +223,11 @@ class Rewriter:
         for step in found:
             if isinstance(step, bytecode.Instr):
                 step.location = _narrow(step.location)
-        made = steps.to_code()
+        if code.co_exceptiontable:  # which tells how deep the stack is there
+            made = steps.to_code()
+        else:  # to find out how deep it may get takes longer than all the rest
+            deepest = code.co_stacksize + _DEEPER
+            made = steps.to_code(stacksize=deepest, compute_exception_stack_depths=False)
         if not _has_sound_lines(made):
             raise ValueError("its table of lines does not fit")
         return made

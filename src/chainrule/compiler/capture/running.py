@@ -30,6 +30,7 @@ from chainrule.compiler.capture.outside import (
     changed_places,
     line_of_change,
 )
+from chainrule.compiler.capture.random_states import random_states
 from chainrule.compiler.capture.reading import Observed
 from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.recordings import Recording
@@ -44,7 +45,6 @@ from chainrule.compiler.capture.undisturbed import (
     moved,
     nudged_numbers,
     plain_modes,
-    random_states,
 )
 from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.errors import GraphNeeded, caller_at
@@ -76,14 +76,15 @@ def run_recorded(
     recorder: Recorder,
     like: Recording | None,
     whole: bool,
-    marker: Marker | None = None,
+    marker: Marker | None,
+    beside: bool,
 ) -> Trace:
     """Run a function once; arguments as of ``tracing.trace``."""
     run = _Run(function, state, call, recorder)
     inputs = run.inputs
     if not whole:
         run.keep_instructions(like, marker)
-    drawn, labels = random_states(), [v.label for v in inputs] if state.looks else []
+    states, labels = random_states(), [v.label for v in inputs] if state.looks else []
     try:
         with (
             moved(state.values, nudged_numbers(state.values, nudge)),
@@ -96,11 +97,11 @@ def run_recorded(
             result = function(*run.rebuilt.arguments, **run.rebuilt.keywords)
             if not whole and modes.graph_asked:
                 raise GraphNeeded
-            run.finish(result, like)
+            run.finish(result, like, beside)
         run.check()
         if state.looks and [v.label for v in inputs[: len(labels)]] != labels:
             raise Unrecordable("it changes the label of a Value")
-        if random_states() != drawn:
+        if states.changed():
             raise Unrecordable(f"it draws random numbers{RANDOM_ADVICE}")
     except BaseException:
         if not recorder.both:  # which may have been on a side that is not taken
@@ -165,7 +166,7 @@ class _Run:
         if marker is not None:
             kernels.swap_grads(inputs[: call.first], marker.direction.copy())
 
-    def finish(self, result: Any, like: Recording | None) -> None:
+    def finish(self, result: Any, like: Recording | None, beside: bool) -> None:
         """Make the recording, by what the function returned, while all is still recorded."""
         recorder, state, call, inputs = self._recorder, self._state, self._call, self.inputs
         others = self._passed or self._captured
@@ -183,7 +184,15 @@ class _Run:
                 self._made, self._noted = note(recorder, result)
             else:
                 self._made = finish(
-                    recorder, inputs, result, like, held, seen, found.changes, not call.key[0]
+                    recorder,
+                    inputs,
+                    result,
+                    like,
+                    held,
+                    seen,
+                    found.changes,
+                    not call.key[0],
+                    beside and not state.outside,
                 )
         if self._noted is None:
             self._alike = _alike(recorder, state, call, self._made)

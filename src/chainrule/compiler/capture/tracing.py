@@ -87,11 +87,13 @@ class Tracer:
             exact=self.exact,
             powers=self.powers,
             marker=marker,
+            beside=True,
         )
 
     def confirm(self, state: CapturedState, call: Call, first: Trace) -> None:
         """Refuse a recording that another run with numbers a little off does not repeat."""
-        confirm(self.function, state, call, first, self.select, self.both, self.exact, self.powers)
+        ways = self.select, self.both, self.exact, self.powers
+        confirm(self.function, state, call, first, *ways, beside=True)
 
 
 class KeepingTracer(Tracer):
@@ -135,6 +137,7 @@ class _How:
     exact: bool
     powers: bool
     marker: Marker | None
+    beside: bool
 
 
 def trace(
@@ -150,6 +153,7 @@ def trace(
     exact: bool = False,
     powers: bool = False,
     marker: Marker | None = None,
+    beside: bool = False,
 ) -> Trace:
     """Run the function recorded, its numbers nudged (of data only with ``nudge_data``).
 
@@ -162,9 +166,10 @@ def trace(
     sides of branches are computed; one that does what cannot be taken back is an ordinary branch
     from then on. ``exact``: max and min are branches in any case. Where it fails with texts that
     integers selected, they are static. ``marker``: nothing is kept but what this notes, unless the
-    recording is ``whole`` or of both sides.
+    recording is ``whole`` or of both sides. ``beside``: integers that are returned beside the value
+    that is differentiated are computed at each call; else the recording holds for these only.
     """
-    how = _How(nudge, nudge_data, select, like, both, whole, exact, powers, marker)
+    how = _How(nudge, nudge_data, select, like, both, whole, exact, powers, marker, beside)
     return _keyed(function, state, call, how)
 
 
@@ -232,7 +237,9 @@ def _of_both_sides(
         recorder = Recorder(call.ints, how.select, False, plain_sites, how.powers)
         recorder.true_sites = true_sites
         try:
-            made = run_recorded(function, state, call, how.nudge, recorder, how.like, whole=True)
+            made = run_recorded(
+                function, state, call, how.nudge, recorder, how.like, True, None, how.beside
+            )
             return made, recorder
         except Impure as found:
             others = [site for site in found.sites if site not in state.plain_sites]
@@ -260,7 +267,7 @@ def _of_one_side(
         recorder.true_sites = true_sites
         try:
             made = run_recorded(
-                function, state, call, how.nudge, recorder, how.like, whole, how.marker
+                function, state, call, how.nudge, recorder, how.like, whole, how.marker, how.beside
             )
             return made, recorder
         except Observed:
@@ -348,6 +355,7 @@ def confirm(
     both: bool = False,
     exact: bool = False,
     powers: bool = False,
+    beside: bool = False,
 ) -> None:
     """Run again with numbers a little off: only inputs may make a difference.
 
@@ -369,6 +377,7 @@ def confirm(
                 both,
                 exact=exact,
                 powers=powers,
+                beside=beside,
             )
         except Exception:
             if scale:

@@ -7,13 +7,9 @@ and random numbers drawn; afterwards all of that is as before.
 from __future__ import annotations
 
 import gc
-import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-import numpy as np
 
 from chainrule.compiler.capture.arguments import Nudge
 from chainrule.core.backend import Value, modes
@@ -77,20 +73,3 @@ def plain_modes() -> Iterator[None]:
 def is_internal() -> bool:
     """Whether a function runs to be recorded or checked, and not for the user."""
     return modes.internal > 0
-
-
-def random_states() -> tuple[Any, ...]:
-    """Python's and numpy's, to compare."""
-    legacy: Any = np.random.get_state()  # noqa: NPY002
-    return random.getstate(), legacy[1].tobytes(), legacy[2:]
-
-
-@contextmanager
-def random_states_kept() -> Iterator[None]:
-    """Put Python's and numpy's random states back afterwards."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002

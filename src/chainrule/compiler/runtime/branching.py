@@ -15,10 +15,10 @@ from typing import Any
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.forks import TURNS
+from chainrule.compiler.capture.random_states import random_states_kept
 from chainrule.compiler.capture.sides import counting_lines
 from chainrule.compiler.capture.standins import Followed, Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
-from chainrule.compiler.capture.undisturbed import random_states_kept
 from chainrule.compiler.runtime.variants import (
     Structure,
     Variant,

@@ -30,14 +30,14 @@ class Cost:
 
 
 if engine == "native":
-    EAGER, RECORD = Cost(8e-7, 4.5e-8, 2.5e-8), Cost(2.2e-3, 1.5e-6, -5e-7)
+    EAGER, RECORD = Cost(8e-7, 4.5e-8, 2.5e-8), Cost(1.4e-3, 1.7e-6, -7e-7)
     JOIN, BUILD = Cost(2.4e-3, 5e-7), Cost(60e-3, 2e-6)
     REPLAY = Cost(6e-5, 1e-8)
 else:
     EAGER, RECORD = Cost(2e-5, 4e-6), Cost(4e-3, 3.5e-5)
     JOIN, BUILD = Cost(4e-3, 1e-5), Cost(25e-3, 2e-5)
     REPLAY = Cost(6e-5, 2e-6)
-FINDING = 2e-3  # seconds for all that a function reaches, and for its code made recordable
+FINDING = 1.5e-3  # seconds for all that a function reaches, and for its code made recordable
 FLATTENING = 2e-7  # seconds for each number that is passed, where the fast path has no answer
 SAVED = 4e-8 if engine == "native" else 4e-6  # seconds by the fast path, for each instruction
 READING = 6e-9  # what the fast path takes for a number in a list, which eager may never look at

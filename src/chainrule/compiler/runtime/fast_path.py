@@ -267,7 +267,7 @@ def _finish(call: Call, variant: Variant) -> Callable[[Any], Any] | None:
     """What makes Values, and sparse matrices, of their numbers; None where there are none."""
     if call.key[0] and not variant.is_derivative:  # the value and its gradient are numbers
         first: Node = call.structure[0][0]
-        build, extras = _building(first), _with_numpys_numbers(variant.recording.result)
+        build, extras = _building(first), _with_kinds(variant.recording.result)
         if build is _as_it_is and extras is _as_it_is:
             return None
         return lambda answer: (extras(answer[0]), build(answer[1]))
@@ -284,20 +284,27 @@ def _finish(call: Call, variant: Variant) -> Callable[[Any], Any] | None:
     return finish
 
 
-def _with_numpys_numbers(result: Any) -> Callable[[Any], Any]:
-    """What makes numbers of numpy's of those extras that are; the value itself is a float."""
+def _with_kinds(result: Any) -> Callable[[Any], Any]:
+    """What makes integers and numbers of numpy's of those extras that are; the value is a float."""
     leaves = _leaves(result[1]) if has_extras(result) else []
-    numpys = [isinstance(leaf, Output) and leaf.is_numpys for leaf in leaves]
-    if not any(numpys):
+    kinds = [_kind_beside(leaf) for leaf in leaves]
+    if not any(kinds):
         return _as_it_is
 
     def make(answer: Any) -> Any:
         if type(answer) is not tuple:  # a mean of several calls has no extras
             return answer
-        rest = iter(numpys)
-        return answer[0], map_leaves(lambda x: np.float64(x) if next(rest) else x, answer[1])
+        rest = iter(kinds)
+        return answer[0], map_leaves(lambda x: x if (k := next(rest)) is None else k(x), answer[1])
 
     return make
+
+
+def _kind_beside(leaf: Any) -> type | None:
+    """What makes of a number something beside the value; None: it is a float."""
+    if not isinstance(leaf, Output):
+        return None
+    return int if leaf.is_integer else np.float64 if leaf.is_numpys else None
 
 
 def _made_of(leaf: Any) -> Callable[[Any], Any] | None:

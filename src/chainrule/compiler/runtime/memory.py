@@ -20,6 +20,7 @@ from chainrule.compiler.runtime.variants import Variant
 DEFAULT = 512  # megabytes
 TAPE = 72  # bytes for each instruction
 UNRETURNED = 0.05  # of the limit: memory that was freed and that the C library still has
+SELDOM = 16  # variants that are added before all are looked at again, where memory is not short
 OBJECTS = 10_000  # bytes of the Python objects of a variant and of its structure, measured
 
 
@@ -42,6 +43,7 @@ class Memory:
         self.limit = limit  # bytes
         self.now = 0  # counts what was made: a variant's ``used`` is when it was last needed
         self._freed = 0  # bytes, since unused pages were given back to the system
+        self._known = self._added = 0  # bytes when all were looked at, and variants since
         self._lock = threading.RLock()
         # No WeakSet: a Ctrl-C in the callback that it runs when an owner dies would be lost.
         self._owners: dict[int, weakref.ref[Owner]] = {}
@@ -52,6 +54,11 @@ class Memory:
             self.now += 1
             variant.used = self.now
             self._owners[id(owner)] = weakref.ref(owner)
+            self._known += size(variant)
+            self._added += 1
+            if self._added < SELDOM and 2 * self._known < self.limit:
+                return  # to add up what all have takes longer than to record a small function
+            self._added = 0
             alive = [(r, one) for r in self._owners.values() if (one := r()) is not None]
             self._owners = {id(one): r for r, one in alive}
         self._freed += self._forget_others([one for _, one in alive], variant)
@@ -63,6 +70,7 @@ class Memory:
         """Drop what was used least recently where there is too much; how many bytes that frees."""
         held = [(v, one) for one in owners for v in one.kept()]
         total, freed = sum(size(v) for v, _ in held), 0
+        self._known = total
         for old, its_owner in sorted(held, key=lambda pair: pair[0].used):
             if total - freed <= self.limit or old is variant:
                 break

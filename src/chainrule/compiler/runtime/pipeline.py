@@ -16,11 +16,11 @@ from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.outside import Changes
 from chainrule.compiler.capture.progress import report_progress
+from chainrule.compiler.capture.random_states import random_states_kept
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.running import Trace, may_be_alike
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
-from chainrule.compiler.capture.undisturbed import random_states_kept
 from chainrule.compiler.runtime.branching import Branching
 from chainrule.compiler.runtime.building import Builder, Original
 from chainrule.compiler.runtime.causes import (

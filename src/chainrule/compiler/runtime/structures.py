@@ -58,7 +58,10 @@ class Structures(dict[Any, Structure]):
         if not has_lengths(shape):
             return []
         known = [(key, x) for (key, _), x in self.items() if x.variants]
-        return [v for key, x in known if outline_of(key) == shape for v in x.variants]
+        for key, x in known:
+            if x.outline is None:
+                x.outline = outline_of(key)
+        return [v for _, x in known if x.outline == shape for v in x.variants]
 
     @property
     def are_served_by_sides(self) -> bool:

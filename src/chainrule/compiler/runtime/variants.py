@@ -119,6 +119,11 @@ class Variant:
         """What makes of its numbers what a plain call returns."""
         return Assembly(self.recording)
 
+    @functools.cached_property
+    def ways(self) -> set[tuple[str, float]]:
+        """The lines of branches that numbers decided, and how."""
+        return {(guard.line, guard.expected) for guard in self.recording.guards}
+
     @property
     def has_tape(self) -> bool:
         """Whether a tape is in memory."""
@@ -292,7 +297,7 @@ def branches_often(variants: Sequence[Variant]) -> bool:
 
 def goes_both_ways(variants: Sequence[Variant]) -> bool:
     """Whether numbers decided one branch in one way and in the other, in any of some recordings."""
-    ways = {(g.line, g.expected) for v in variants for g in v.recording.guards}
+    ways = {way for v in variants for way in v.ways}
     return len(ways) > len({line for line, _ in ways})
 
 
@@ -332,3 +337,4 @@ class Structure:
     sides: int = 0  # recordings that compute both sides of branches
     own_code: bool = False  # plain calls do not give what the code of ``value_and_grad`` does
     blocked: str | None = None  # why such calls run eagerly
+    outline: Any = None  # its key without lengths, once that was asked for

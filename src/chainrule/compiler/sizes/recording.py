@@ -185,6 +185,8 @@ class _Small:
             raise Untranslatable("it reads Values from outside: pass them as arguments")
         if recording.selection.numbers:
             raise Untranslatable("it computes numbers from integers")
+        if any(output.is_integer for output in recording.outputs):
+            raise Untranslatable("it returns integers that it was passed, or computed")
         if recording.hands_back:
             raise Untranslatable("it returns, or changes, lists that it was passed")
         if wanted_of(recording) is None:

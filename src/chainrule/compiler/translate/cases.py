@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
-from chainrule.compiler.capture.undisturbed import random_states_kept
+from chainrule.compiler.capture.random_states import random_states_kept
 from chainrule.compiler.translate.checking import check
 from chainrule.compiler.translate.dialects import DIALECTS
 from chainrule.compiler.translate.function import (

@@ -25,11 +25,11 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.random_states import random_states_kept
 from chainrule.compiler.capture.recordings import Recording
 from chainrule.compiler.capture.running import Trace
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import confirm, trace
-from chainrule.compiler.capture.undisturbed import random_states_kept
 from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.formulas import input_names
 from chainrule.compiler.formulas.decoding import Choice

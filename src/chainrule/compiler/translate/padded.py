@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
-from chainrule.compiler.capture.undisturbed import random_states_kept
+from chainrule.compiler.capture.random_states import random_states_kept
 from chainrule.compiler.formulas.decoding import Choice
 from chainrule.compiler.formulas.reading import Reading
 from chainrule.compiler.runtime.results import wanted_of

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call
-from chainrule.compiler.capture.undisturbed import random_states_kept
+from chainrule.compiler.capture.random_states import random_states_kept
 from chainrule.compiler.runtime.results import as_floats, gradient_up_to, has_extras
 from chainrule.compiler.translate.c.mirror import Mirror
 from chainrule.compiler.translate.checking import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chainrule.compiler.capture.arguments import flatten_call
-from chainrule.compiler.capture.undisturbed import random_states_kept
+from chainrule.compiler.capture.random_states import random_states_kept
 from chainrule.compiler.formulas.reading import WIDTH
 from chainrule.compiler.lift.graph import NotLiftable
 from chainrule.compiler.runtime.results import wanted_of
