@@ -96,16 +96,10 @@ def _rows_of(container: Any, key: Any) -> tuple[dict[int, Any], Whole, list[Any]
         place, low, high, row = key, min(container), max(container), container.__getitem__
     else:
         return None
-    if type(place) is not Whole or not low <= place.value <= high:
+    if type(place) is not Whole:
         return None
-    if place.low < low or place.high > high:  # guards: beyond them it raises
-        if not (bool(place >= low) and bool(place <= high)):
-            return None
-        place = Whole(
-            *(place._recorder, place._value, max(low, place.low), min(high, place.high)),
-            *(place.is_data, place.kind),
-        )
-    if place.high - place.low >= _MOST:
+    place = within(place, low, high)
+    if place is None:
         return None
     try:
         rows = {k: row(k) for k in range(place.low, place.high + 1)}
@@ -115,6 +109,20 @@ def _rows_of(container: Any, key: Any) -> tuple[dict[int, Any], Whole, list[Any]
         return None  # one that stands for several would not see what becomes of those inside
     inside = [x for x in rows.values() if type(x) in (list, np.ndarray, DataArray)]
     return rows, place, [container, *inside] if inside else []
+
+
+def within(place: Whole, low: int, high: int) -> Whole | None:
+    """An integer that is in a range of few; None where it is not."""
+    if not low <= place.value <= high:
+        return None
+    if place.low < low or place.high > high:  # guards: beyond them it raises
+        if not (bool(place >= low) and bool(place <= high)):
+            return None
+        place = Whole(
+            *(place._recorder, place._value, max(low, place.low), min(high, place.high)),
+            *(place.is_data, place.kind),
+        )
+    return place if place.high - place.low < _MOST else None
 
 
 def _is_nested(row: Any) -> bool:

@@ -475,7 +475,7 @@ _MODULES = {
     },
 }
 
-SIDES.called, SIDES.asked = _called, _asked
+SIDES.called, SIDES.asked, SIDES.read, SIDES.put = _called, _asked, _read, _store
 SIDES.loop, SIDES.through = Loop, through
 #: what hooks in C know; where there is something to note, they call the first four
 HOOK_PARTS: tuple[Any, ...] = (

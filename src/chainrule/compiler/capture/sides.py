@@ -16,6 +16,7 @@ import types
 from typing import Any, TypeGuard
 
 from chainrule.compiler.capture import repeats
+from chainrule.compiler.capture.cells import cell_of, exchanged, stored_cell, with_exchanges
 from chainrule.compiler.capture.repeats import GOING, OWN
 from chainrule.compiler.capture.repeats import Unconvertible as _No
 from chainrule.compiler.capture.sources import compiled, definition
@@ -60,6 +61,7 @@ def converted(code: types.CodeType) -> types.CodeType | None:
     if found is None:
         return None
     module, function = found
+    with_exchanges(function)
     converter = _Converter(function, f"{code.co_filename}:{code.co_name}")
     converter.function(function)
     if not converter.count:
@@ -174,6 +176,24 @@ class _Converter(ast.NodeTransformer):
         node.body, node.orelse = self.block(node.body), self.block(node.orelse)
         return node
 
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        """Exchanges, and stores into rows."""
+        exchange, cell = exchanged(node), stored_cell(node)
+        if exchange is not None:
+            made = hook("exchange", self._site(node), *exchange)
+        elif cell is not None:
+            made = hook("put_cell", self._place_of(node), self.visit(node.value), *cell)
+        else:
+            return self.generic_visit(node)
+        return ast.copy_location(ast.Expr(made), node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        """Items of rows."""
+        cell = cell_of(node)
+        if cell is None or not isinstance(node.ctx, ast.Load):
+            return self.generic_visit(node)
+        return ast.copy_location(hook("cell", self._place_of(node), *cell), node)
+
     def visit_IfExp(self, node: ast.IfExp) -> Any:
         """One of two expressions."""
         before = self.count
@@ -228,6 +248,9 @@ class _Converter(ast.NodeTransformer):
 
     def _site(self, node: Any) -> ast.Constant:
         self.count += 1
+        return self._place_of(node)
+
+    def _place_of(self, node: Any) -> ast.Constant:
         return ast.Constant(f"{self._place}:{node.lineno}:{node.col_offset}")
 
     def repeated(self, node: Any, around: _Side | None) -> tuple[list[ast.stmt], list[str]]:
@@ -403,7 +426,13 @@ class _Side(ast.NodeVisitor):
         if len(node.targets) != 1:
             raise _No
         (target,) = node.targets
+        exchange, cell = exchanged(node), stored_cell(node)
+        if exchange is not None:
+            made = hook("exchange", self._site, *map(self.visit, exchange))
+            return ast.copy_location(ast.Expr(made), node)
         value = self.visit(node.value)
+        if cell is not None:
+            return self._store_cell(value, cell, node)
         if isinstance(target, ast.Subscript):
             return self._store(target, value, node)
         if isinstance(target, ast.Attribute):
@@ -420,6 +449,11 @@ class _Side(ast.NodeVisitor):
     def _store(self, target: ast.Subscript, value: ast.expr, node: ast.stmt) -> ast.stmt:
         container, key = self.visit(target.value), self.visit(target.slice)
         stored = hook("store", value, container, key, self._site)
+        return ast.copy_location(ast.Expr(stored), node)
+
+    def _store_cell(self, value: ast.expr, cell: tuple[ast.expr, ...], node: ast.stmt) -> ast.stmt:
+        """``A[p][j] = x``."""
+        stored = hook("put_cell", self._site, value, *map(self.visit, cell))
         return ast.copy_location(ast.Expr(stored), node)
 
     def _store_all(self, targets: list[ast.expr], values: ast.expr, node: ast.stmt) -> ast.stmt:
@@ -443,10 +477,13 @@ class _Side(ast.NodeVisitor):
             old.ctx = ast.Load()
             value = hook("binary", self._site, word, self.visit(old), self.visit(node.value))
             return self._put(node.target, value, node)
-        if _is_simple_item(node.target):
+        cell = cell_of(node.target)
+        if _is_simple_item(node.target) or cell is not None:
             word, old = ast.Constant("i" + _BINARY[type(node.op)]), copied(node.target)
             old.ctx = ast.Load()
             value = hook("binary", self._site, word, self.visit(old), self.visit(node.value))
+            if cell is not None:
+                return self._store_cell(value, cell, node)
             return self._store(node.target, value, node)
         if not isinstance(node.target, ast.Name):
             raise _No
@@ -516,6 +553,10 @@ class _Side(ast.NodeVisitor):
         return ast.copy_location(ast.List(list(map(self.visit, node.elts)), node.ctx), node)
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
+        cell = cell_of(node)
+        if cell is not None:
+            made: ast.expr = hook("cell", self._site, *map(self.visit, cell))
+            return ast.copy_location(made, node)
         container = hook("container", self._site, self.visit(node.value))
         made = ast.Subscript(container, self._key(node.slice), node.ctx)
         return ast.copy_location(made, node)

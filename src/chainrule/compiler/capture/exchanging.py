@@ -1,0 +1,157 @@
+"""Rows of lists at a place that depends on numbers: exchanged, and items of them read and stored.
+
+In: ``A[k], A[p] = A[p], A[k]``, ``A[p][j]`` and ``A[p][j] = x``, where which row p is, is known only
+when the recording runs, as in elimination with pivots. Out: items that the recording selects. Where
+that cannot be proven to be the same, p is static.
+
+*Exchanging.* Python exchanges two lists, of which one is known only at a call. A recording has no
+such list; here both lists stay where they are, and their items are exchanged. That is another
+program only for who has one of these lists by something else than its place in A: it would see other
+items. So nobody else may have any of the rows that may take part: CPython counts the references to
+each, whoever holds them (names, other lists, closures, iterators, C code), and there must be one,
+that of A. Who asks A for a row later gets one that nobody has seen before, with the items that
+Python's would have. Which object it is tells nothing: no other is left to be compared with, and
+code that asks for hashes or addresses is not recorded in this way. Rows that are in A twice, that
+were passed, captured, or copied by a read are held by others, and are refused. So are rows of
+different lengths, and items of which no one number can be made. Which of equal keys is the pivot
+was decided before: p is a number of the recording.
+
+*Items.* To read ``A[p][j]`` takes no row in hand: of the items at j, one is selected. To store into
+it is to store into every row that it may be, the new item or what it had, one row after the other:
+whoever else has that row sees what he would see in Python, and a row that is in A twice too.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections import Counter
+from typing import Any
+
+from chainrule.compiler.capture.changing import changing
+from chainrule.compiler.capture.choosing import within
+from chainrule.compiler.capture.merging import CannotMerge, one_of
+from chainrule.compiler.capture.wholes import Whole
+from chainrule.core.backend import modes
+
+_SELECTS = 1 << 16  # that all of these may make in a recording
+
+
+def exchange(container: Any, a: Any, b: Any, put: Any) -> bool:
+    """Exchange ``container[a]`` and ``container[b]`` where numbers decide which, or whether.
+
+    ``put(value, container, key)`` stores an item. False where nothing was done.
+    """
+    recorder = modes.recorder
+    if recorder is None or not recorder.both or type(container) is not list:
+        return False
+    at, place, count = *((b, a) if type(a) is Whole else (a, b)), len(container)
+    is_others = id(container) in recorder.watched or id(container) in recorder.known
+    if type(at) is not int or not -count <= at < count or is_others:
+        return False
+    at %= count
+    if type(place) is Whole:
+        place = within(place, 0, count - 1)
+        if place is None or place.low == place.high:
+            return False
+        others = [j for j in range(place.low, place.high + 1) if j != at]
+        tests = [operator.eq(place, j) for j in others]
+        is_among = len(others) <= place.high - place.low  # it may stay where it is
+    elif type(place) is int and recorder.forks and -count <= place < count and place % count != at:
+        others, tests, is_among = [place % count], [True], False
+    else:
+        return False
+    slots = [at, *others]
+    if any(type(container[j]) is list for j in slots):
+        if not _nobody_else_has(container, slots):
+            return False
+        rows = [container[j] for j in slots]
+        if len({*map(len, rows)}) > 1:
+            return False
+        columns = list(enumerate(zip(*rows, strict=True)))
+    else:
+        if type(place) is int:
+            return False  # as any stores
+        rows, columns = [], [(0, tuple([container[j] for j in slots]))]
+    recorder.selects += 2 * len(others) * len(columns)
+    if recorder.selects > _SELECTS:
+        return False
+    try:
+        made = [(key, _exchanged(tests, items, is_among)) for key, items in columns]
+    except CannotMerge:
+        return False
+    changing(container)
+    for key, items in made:
+        for k, x in enumerate(items):
+            into = (rows[k], key) if rows else (container, slots[k])
+            if into[0][into[1]] is not x:
+                put(x, *into)
+    return True
+
+
+def _exchanged(tests: list[Any], items: tuple[Any, ...], is_among: bool) -> list[Any]:
+    """The first of some items in the place of the one whose test holds, and that one in its."""
+    first, *others = items
+    found, rest = first, list(zip(tests, others, strict=True))
+    if not is_among:  # one of the tests holds
+        _, found = rest[-1]
+    chosen = found
+    for test, x in rest if is_among else rest[:-1]:
+        chosen = one_of(test, x, chosen)
+    if len(rest) == 1 and not is_among:
+        return [found, first]
+    return [chosen, *[one_of(test, first, x) for test, x in rest]]
+
+
+def _nobody_else_has(container: list[Any], slots: list[int]) -> bool:
+    """Whether the container alone has what is in these places of it, each a list.
+
+    What a new list, which nobody else has, is counted for tells what counting takes. Branches that
+    are being run note which rows they stored into, to take that back: those are no one's.
+    """
+    recorder = modes.recorder
+    assert recorder is not None
+    sys._getframe(3).f_locals  # noqa: B018  # a frame remembers names as it was last asked for them
+    noted = Counter(id(x) for fork in recorder.forks for x in fork.noted())
+    found = [*map(container.__getitem__, slots), []]
+    kinds, keys = {*map(type, found)}, [*map(id, found)]
+    *counts, alone = map(sys.getrefcount, found)
+    held = [count - alone - noted[key] for count, key in zip(counts, keys, strict=False)]
+    return kinds == {list} and held == [1] * len(slots)
+
+
+def read_cell(container: Any, place: Any, key: Any) -> Any:
+    """``container[place][key]``; ``CannotMerge`` where the row is to be read by itself."""
+    place, rows = _rows_at(container, place, key)
+    (_, row), *others = reversed(rows)
+    made = row[key]
+    for j, row in others:
+        made = one_of(operator.eq(place, j), row[key], made)
+    return made
+
+
+def store_cell(value: Any, container: Any, place: Any, key: Any, put: Any) -> None:
+    """``container[place][key] = value``; ``CannotMerge`` where nothing was done."""
+    place, rows = _rows_at(container, place, key)
+    items = {id(row): row[key] for _, row in rows}
+    for j, row in rows:
+        items[id(row)] = one_of(operator.eq(place, j), value, items[id(row)])
+    for row in {id(row): row for _, row in rows}.values():
+        changing(row)
+        put(items[id(row)], row, key % len(row))
+
+
+def _rows_at(container: Any, place: Any, key: Any) -> tuple[Whole, list[tuple[int, list[Any]]]]:
+    """The integer, and for each that it may be the list there, which has an item under the key."""
+    recorder = modes.recorder
+    known = type(place) is Whole and type(container) is list and type(key) is int
+    if not known or recorder is None or not recorder.both:
+        raise CannotMerge
+    place = within(place, -len(container), len(container) - 1)
+    if place is None or recorder.selects + place.high - place.low >= _SELECTS:
+        raise CannotMerge
+    rows = [(j, container[j]) for j in range(place.low, place.high + 1)]
+    if not all(type(row) is list and -len(row) <= key < len(row) for _, row in rows):
+        raise CannotMerge
+    recorder.selects += len(rows)
+    return place, rows
