@@ -37,11 +37,15 @@ def cell_of(node: ast.AST) -> Parts | None:
     return None if row is None else (*row, node.slice)
 
 
-def stored_cell(node: ast.stmt) -> Parts | None:
-    """The same of ``A[p][j] = x``."""
-    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
-        return None
-    return cell_of(node.targets[0])
+def stored_cells(node: ast.Assign) -> list[ast.expr]:
+    """The targets of ``A[p][j] = x``, or of one such after the other; none of anything else."""
+    (target, *others), value = node.targets, node.value
+    targets, count = [target], 1
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        targets, count = target.elts, len(value.elts)
+        count *= not any(isinstance(x, ast.Starred) for x in value.elts)
+    known = not others and len(targets) == count and all(map(cell_of, targets))
+    return targets if known else []
 
 
 def with_exchanges(function: ast.FunctionDef) -> None:

@@ -354,6 +354,8 @@ def _place_in_array(array: Any, axis: Any = None, *rest: Any, is_max: bool, **ke
     """``np.argmax`` or ``np.argmin``; None where it is to be found by branches."""
     if _both() is None or rest or keywords:
         return None
+    if type(array) is np.ndarray and array.dtype == object:
+        return _place_of_value(array, is_max) if axis is None else None
     if type(array) is not DataArray:
         row = _row_of(array) if axis is None else None
         return None if row is None else _best_place(row, is_max)
@@ -367,6 +369,36 @@ def _place_in_array(array: Any, axis: Any = None, *rest: Any, is_max: bool, **ke
         return None
     found = [_best_place(row, is_max) for row in rows if row is not None]
     return None if any(x is None for x in found) else data_array(found, (len(found),), _INDEX)
+
+
+def _place_of_value(array: Any, is_max: bool) -> Any:
+    """The first of the largest Values, which numpy compares as Python does."""
+    keys = array.ravel().tolist()
+    if not 0 < len(keys) <= _MOST or {*map(type, keys)} != {Value}:
+        return None
+    found = best_of(keys, range(len(keys)), is_max)
+    return None if found is None else _as_index(found)
+
+
+class Placed:
+    """An array of objects of which ``argmax`` or ``argmin`` is asked."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def argmax(self, *arguments: Any, **keywords: Any) -> Any:
+        """``array.argmax()``."""
+        return self._place("argmax", True, arguments, keywords)
+
+    def argmin(self, *arguments: Any, **keywords: Any) -> Any:
+        """``array.argmin()``."""
+        return self._place("argmin", False, arguments, keywords)
+
+    def _place(self, name: str, is_max: bool, arguments: Any, keywords: Any) -> Any:
+        found = None
+        if _both() is not None and not arguments and not keywords:
+            found = _place_of_value(self._array, is_max)
+        return getattr(self._array, name)(*arguments, **keywords) if found is None else found
 
 
 def _order_of(x: Any, *rest: Any, **keywords: Any) -> Any:

@@ -23,11 +23,15 @@ whoever else has that row sees what he would see in Python, and a row that is in
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from collections import Counter
 from typing import Any
 
+import numpy as np
+
+from chainrule.compiler.capture.arrays import DataArray, data_array, object_array
 from chainrule.compiler.capture.changing import changing
 from chainrule.compiler.capture.choosing import within
 from chainrule.compiler.capture.merging import CannotMerge, one_of
@@ -155,3 +159,92 @@ def _rows_at(container: Any, place: Any, key: Any) -> tuple[Whole, list[tuple[in
         raise CannotMerge
     recorder.selects += len(rows)
     return place, rows
+
+
+# --- arrays ---------------------------------------------------------------------------------------
+
+
+def rows_key(container: Any, key: Any) -> tuple[list[Any], tuple[Any, ...]] | None:
+    """The rows, and the parts of them, of a key as ``[[k, p]]`` with a Whole in it; else None."""
+    entries, *rest = key if type(key) is tuple else (key,)
+    if type(entries) is not list or not any(type(x) is Whole for x in entries):
+        return None
+    recorder, dtype = modes.recorder, getattr(container, "dtype", None)
+    known = type(container) is DataArray and dtype == np.float64
+    known = known or (type(container) is np.ndarray and dtype == object)
+    known = known and all(type(x) in (Whole, int) for x in entries)
+    known = known and all(type(x) is slice for x in rest) and len(rest) < container.ndim
+    return (entries, tuple(rest)) if known and recorder is not None and recorder.both else None
+
+
+def read_rows(container: Any, entries: list[Any], rest: tuple[Any, ...]) -> Any:
+    """``container[entries]``, a new array; ``CannotMerge`` where it is to be read by integers."""
+    rows = [_row_at(container, entry, rest) for entry in entries]
+    shape = len(rows), *rows[0][1]
+    items = [x for row, _ in rows for x in row]
+    if type(container) is DataArray:
+        return data_array(items, shape, container.dtype)
+    return object_array(items, shape)
+
+
+def _row_at(
+    container: Any, entry: Any, rest: tuple[Any, ...]
+) -> tuple[list[Any], tuple[int, ...]]:
+    """The items of one row, and its shape."""
+    recorder = modes.recorder
+    assert recorder is not None
+    if type(entry) is int:
+        row = _memory(container)[(entry, *rest)]
+        return _flat(row), np.shape(row)
+    place = within(entry, -len(container), len(container) - 1)
+    if place is None:
+        raise CannotMerge
+    rows = [(j, _memory(container)[(j, *rest)]) for j in range(place.low, place.high + 1)]
+    shape, (_, *others) = np.shape(rows[0][1]), reversed(rows)
+    recorder.selects += len(others) * math.prod(shape)
+    if recorder.selects > _SELECTS:
+        raise CannotMerge
+    made = _flat(rows[-1][1])
+    for j, row in others:
+        test = operator.eq(place, j)
+        made = [one_of(test, x, y) for x, y in zip(_flat(row), made, strict=True)]
+    return made, shape
+
+
+def store_rows(value: Any, container: Any, entries: list[Any], rest: tuple[Any, ...]) -> None:
+    """``container[entries] = value``; ``CannotMerge`` where nothing was done.
+
+    One row after the other: of one that comes twice, the last one stays.
+    """
+    recorder, memory, count = modes.recorder, _memory(container), len(container)
+    assert recorder is not None
+    shape = np.shape(memory[(0, *rest)])
+    alike = type(value) is type(container) and value.dtype == container.dtype
+    if recorder.forks or not alike or value.shape != (len(entries), *shape):
+        raise CannotMerge
+    changed: dict[int, list[Any]] = {}
+    for entry, new in zip(entries, _memory(value), strict=True):
+        if type(entry) is int:
+            changed[range(count)[entry]] = _flat(new)
+            continue
+        place = within(entry, -count, count - 1)
+        if place is None:
+            raise CannotMerge
+        recorder.selects += (place.high - place.low + 1) * math.prod(shape)
+        if recorder.selects > _SELECTS:
+            raise CannotMerge
+        for j in range(place.low, place.high + 1):
+            test, at = operator.eq(place, j), j % count
+            old = changed[at] if at in changed else _flat(memory[(at, *rest)])
+            changed[at] = [one_of(test, x, y) for x, y in zip(_flat(new), old, strict=True)]
+    changing(container)
+    for at, items in changed.items():
+        memory[(at, *rest)] = object_array(items, shape) if shape else items[0]
+
+
+def _memory(array: Any) -> Any:
+    return np.ndarray.view(array, np.ndarray)
+
+
+def _flat(row: Any) -> list[Any]:
+    return row.ravel().tolist() if isinstance(row, np.ndarray) else [row]

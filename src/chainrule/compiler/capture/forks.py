@@ -366,10 +366,12 @@ class Sides:
             raise Impure(site)
         _put(value, container, key % count)
 
-    def store_all(self, site: Any, values: tuple[Any, ...], *places: Callable[[], Any]) -> None:
+    def store_all(
+        self, site: Any, values: tuple[Any, ...], *places: Callable[[Any], None]
+    ) -> None:
         """``a[i], b[j] = values``; each container and key is evaluated when its turn comes."""
-        for value, container, key in zip(values, places[::2], places[1::2], strict=True):
-            self.store(value, container(), key(), site)
+        for value, put in zip(values, places, strict=True):
+            put(value)
 
     def exchange(self, site: Any, container: Any, a: Any, b: Any) -> None:
         """``container[a], container[b] = container[b], container[a]``."""

@@ -13,10 +13,11 @@ from __future__ import annotations
 import ast
 import os
 import types
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 from chainrule.compiler.capture import repeats
-from chainrule.compiler.capture.cells import cell_of, exchanged, stored_cell, with_exchanges
+from chainrule.compiler.capture.cells import cell_of, exchanged, stored_cells, with_exchanges
 from chainrule.compiler.capture.repeats import GOING, OWN
 from chainrule.compiler.capture.repeats import Unconvertible as _No
 from chainrule.compiler.capture.sources import compiled, definition
@@ -31,7 +32,7 @@ from chainrule.compiler.capture.templates import (
     uses,
 )
 
-_ITEM = "__chainrule_item"  # of a sum
+_ITEM = "__chainrule_item"  # of a sum, or one that is stored
 RESULT = f"{OWN}result"  # a variable of functions that sides may call
 _BINARY = {
     ast.Add: "add",
@@ -178,11 +179,15 @@ class _Converter(ast.NodeTransformer):
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         """Exchanges, and stores into rows."""
-        exchange, cell = exchanged(node), stored_cell(node)
+        exchange, cells = exchanged(node), stored_cells(node)
         if exchange is not None:
             made = hook("exchange", self._site(node), *exchange)
-        elif cell is not None:
-            made = hook("put_cell", self._place_of(node), self.visit(node.value), *cell)
+        elif cells and isinstance(node.value, ast.Tuple):
+            places = [_storing(target, self._place_of(node), self.visit) for target in cells]
+            made = hook("store_all", self._place_of(node), self.visit(node.value), *places)
+        elif cells:
+            (target,) = map(cell_of, cells)
+            made = hook("put_cell", self._place_of(node), self.visit(node.value), *target)
         else:
             return self.generic_visit(node)
         return ast.copy_location(ast.Expr(made), node)
@@ -370,6 +375,19 @@ def _is_exchange(target: ast.expr, value: ast.expr) -> TypeGuard[ast.Tuple]:
     return all(isinstance(x, ast.Subscript) for x in target.elts)
 
 
+def _storing(target: ast.expr, site: ast.Constant, visit: Callable[[ast.expr], Any]) -> ast.Lambda:
+    """What stores a value in a place."""
+    assert isinstance(target, ast.Subscript)
+    cell, value = cell_of(target), ast.Name(_ITEM, ast.Load())
+    if cell is None:
+        stored = hook("store", value, visit(target.value), visit(target.slice), site)
+    else:
+        stored = hook("put_cell", site, value, *map(visit, cell))
+    made = later(stored)
+    made.args.args.append(ast.arg(_ITEM))
+    return made
+
+
 def _fills(node: ast.expr) -> bool:
     """Whether it is ``s.add(t)``, or ``append`` of what is under a key: see ``keyed``."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -426,7 +444,7 @@ class _Side(ast.NodeVisitor):
         if len(node.targets) != 1:
             raise _No
         (target,) = node.targets
-        exchange, cell = exchanged(node), stored_cell(node)
+        exchange, cell = exchanged(node), cell_of(target)
         if exchange is not None:
             made = hook("exchange", self._site, *map(self.visit, exchange))
             return ast.copy_location(ast.Expr(made), node)
@@ -458,10 +476,7 @@ class _Side(ast.NodeVisitor):
 
     def _store_all(self, targets: list[ast.expr], values: ast.expr, node: ast.stmt) -> ast.stmt:
         """``v[i], v[j] = v[j], v[i]``: all values come first, then one store after the other."""
-        places: list[ast.expr] = []
-        for target in targets:
-            assert isinstance(target, ast.Subscript)
-            places += [later(self.visit(target.value)), later(self.visit(target.slice))]
+        places = [_storing(target, self._site, self.visit) for target in targets]
         stored = hook("store_all", self._site, values, *places)
         return ast.copy_location(ast.Expr(stored), node)
 

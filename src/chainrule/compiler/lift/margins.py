@@ -5,8 +5,8 @@ own order and has its own elementary functions, so its numbers differ from eager
 the last place of the largest term that went into them: where terms cancel, far more than of the
 number itself. So of each number that a comparison, a jump such as ``floor``, or ``atan2`` depends
 on, the squares of what went into it are added up as well: of a sum those of its terms, of a product
-the product of its factors', of any other function its own square and what its slopes make of its
-operands'. Where two numbers are nearer than ``NEAR`` times the root of that, an instruction is not
+the product of its factors', or, where terms cancel in both of these, each of them times what went
+into the other, of any other function its own square and what its slopes make of its operands'. Where two numbers are nearer than ``NEAR`` times the root of that, an instruction is not
 a number, and the call is left to the tape, whose bits are eager's.
 
 Squares, not magnitudes: errors are as likely to be up as down, and in a loop in time bounds of
@@ -410,6 +410,8 @@ class _Margins:
             more = [] if number is None else [self._constant(number * number)]
             return self._sum([*[self._of(r) for r in reads], *more])
         if rule is ops.mul:
+            if len(reads) > 1 and not any(self._sort_of(r).is_plain for r in reads):
+                return self._product(reads)
             other = self._of(reads[1]) if number is None else self._constant(number * number)
             return self._add(ops.mul, [self._of(reads[0]), other])
         if rule is ops.select:
@@ -425,6 +427,20 @@ class _Margins:
                 slope = self._add(_slope(rule, k), numbers, self._parameters(i))
                 squares.append(self._add(ops.mul, [slope, self._of(operand)]))
         return self._sum(squares)
+
+    def _product(self, reads: list[_Read]) -> _Read:
+        """Of two numbers in which terms cancel: each as it is, times what went into the other.
+
+        What both may be off by at once is as small as that of one, times itself. Products of all
+        that went into both would be too large soon: in a loop, the square of the last turn's.
+        """
+        squares = [self._of(read) for read in reads]
+        terms = [
+            self._add(ops.mul, [self._add(ops.mul, [read, read]), other])
+            for read, other in zip(reads, reversed(squares), strict=True)
+        ]
+        both = self._add(ops.mul, squares)
+        return self._sum([*terms, self._add(ops.mul, [both, self._constant(NEAR * NEAR)])])
 
     # --- what rounding may decide -----------------------------------------------------------------
 
