@@ -1,8 +1,8 @@
 """Statements about rows of lists, as trees: exchanges of two, and items of one.
 
 In: the tree of a function. Out: the parts of ``A[k], A[p] = A[p], A[k]``, of ``A[p][j]`` and of
-``A[p][j] = x``, where evaluating them once, in the order of the source, does what Python does: names,
-constants, and sums and differences of these.
+``A[p][j] = x``, where it makes no difference how often and in which order they are evaluated:
+names, integers, and sums and differences of these.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def exchanged(node: ast.stmt) -> Parts | None:
     if [len(x) for x in sides] != [2, 2]:
         return None
     (first, second), (other, one) = sides
-    parts = _item(first), _item(second)
-    if parts[0] is None or parts[1] is None or not _same(first, one) or not _same(second, other):
+    here, there = _item(first), _item(second)
+    if here is None or there is None or not _same(first, one) or not _same(second, other):
         return None
-    (container, a), (also, b) = parts
+    (container, a), (also, b) = here, there
     return (container, a, b) if _same(container, also) else None
 
 
@@ -49,7 +49,7 @@ def stored_cells(node: ast.Assign) -> list[ast.expr]:
 
 
 def with_exchanges(function: ast.FunctionDef) -> None:
-    """Put exchanges in place of ``t = A[k]; A[k] = A[p]; A[p] = t`` where t is used for that only."""
+    """Put exchanges in place of ``t = A[k]; A[k] = A[p]; A[p] = t``, if that is all t is for."""
     found: dict[str, list[tuple[list[ast.stmt], int]]] = {}
     for statements in _blocks(function):
         for k in range(len(statements) - 2):
@@ -105,7 +105,9 @@ def _is_simple(node: ast.AST) -> bool:
         return known and _is_simple(node.left) and _is_simple(node.right)
     if isinstance(node, ast.UnaryOp):
         return isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
-    return isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and type(node.value) is int)
+    return isinstance(node, ast.Name) or (
+        isinstance(node, ast.Constant) and type(node.value) is int
+    )
 
 
 def _same(a: ast.AST, b: ast.AST) -> bool:

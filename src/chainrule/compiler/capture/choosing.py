@@ -111,7 +111,7 @@ def _rows_of(container: Any, key: Any) -> tuple[dict[int, Any], Whole, list[Any]
     return rows, place, [container, *inside] if inside else []
 
 
-def within(place: Whole, low: int, high: int) -> Whole | None:
+def within(place: Any, low: int, high: int) -> Whole | None:
     """An integer that is in a range of few; None where it is not."""
     if not low <= place.value <= high:
         return None

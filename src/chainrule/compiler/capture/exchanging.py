@@ -1,24 +1,27 @@
 """Rows of lists at a place that depends on numbers: exchanged, and items of them read and stored.
 
-In: ``A[k], A[p] = A[p], A[k]``, ``A[p][j]`` and ``A[p][j] = x``, where which row p is, is known only
-when the recording runs, as in elimination with pivots. Out: items that the recording selects. Where
-that cannot be proven to be the same, p is static.
+In: ``A[k], A[p] = A[p], A[k]``, ``A[p][j]`` and ``A[p][j] = x``, where only at a call it is known
+which row p is, as in elimination with pivots. Out: items that the recording selects. Where that
+cannot be proven to be the same, p is static.
 
 *Exchanging.* Python exchanges two lists, of which one is known only at a call. A recording has no
-such list; here both lists stay where they are, and their items are exchanged. That is another
-program only for who has one of these lists by something else than its place in A: it would see other
-items. So nobody else may have any of the rows that may take part: CPython counts the references to
-each, whoever holds them (names, other lists, closures, iterators, C code), and there must be one,
-that of A. Who asks A for a row later gets one that nobody has seen before, with the items that
-Python's would have. Which object it is tells nothing: no other is left to be compared with, and
-code that asks for hashes or addresses is not recorded in this way. Rows that are in A twice, that
-were passed, captured, or copied by a read are held by others, and are refused. So are rows of
+such list: in it both lists stay where they are, and their items are exchanged. That is another
+program only for who has one of these lists by something else than its place in A: he would see
+other items. So nobody else may have any of the rows that may take part. CPython counts the
+references to each, whoever holds them (names, other lists, closures, iterators, C code); there must
+be one, that of A. Who asks A for a row later gets one that nobody has seen before, with the items
+that Python's would have. Which object it is tells nothing: no other is left to be compared with,
+and code that asks for hashes or addresses is not recorded in this way. Rows that are in A twice,
+that were passed, captured, or copied by a read are held by others, and are refused; so are rows of
 different lengths, and items of which no one number can be made. Which of equal keys is the pivot
 was decided before: p is a number of the recording.
 
 *Items.* To read ``A[p][j]`` takes no row in hand: of the items at j, one is selected. To store into
-it is to store into every row that it may be, the new item or what it had, one row after the other:
+it is to store into every row that it may be, the new item or what it had, one after the other:
 whoever else has that row sees what he would see in Python, and a row that is in A twice too.
+
+*Arrays.* ``A[[k, p]] = A[[p, k]]`` copies items out of an array and into it again: it has no rows
+by themselves. Who has a view of its memory sees the same items in both.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ import math
 import operator
 import sys
 from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,7 +46,32 @@ from chainrule.core.backend import modes
 _SELECTS = 1 << 16  # that all of these may make in a recording
 
 
-def exchange(container: Any, a: Any, b: Any, put: Any) -> bool:
+@dataclass
+class _Places:
+    """The first place of an exchange, the others that may take part, and for each: whether it does.
+
+    ``may_stay``: none of them may, because a row is exchanged with itself.
+    """
+
+    first: int
+    others: list[int]
+    tests: list[Any]
+    may_stay: bool
+
+    def exchanged(self, items: Sequence[Any]) -> list[Any]:
+        """What is in these places afterwards, of what is there before."""
+        first, *others = items
+        if self.tests == [True]:
+            return [*others, first]
+        rest = list(zip(self.tests, others, strict=True))
+        chosen = first if self.may_stay else rest.pop()[1]  # one of the tests holds
+        for test, x in rest:
+            chosen = one_of(test, x, chosen)
+        pairs = zip(self.tests, others, strict=True)
+        return [chosen, *[one_of(test, first, x) for test, x in pairs]]
+
+
+def exchange(container: Any, a: Any, b: Any, put: Callable[[Any, Any, Any], None]) -> bool:
     """Exchange ``container[a]`` and ``container[b]`` where numbers decide which, or whether.
 
     ``put(value, container, key)`` stores an item. False where nothing was done.
@@ -49,62 +79,56 @@ def exchange(container: Any, a: Any, b: Any, put: Any) -> bool:
     recorder = modes.recorder
     if recorder is None or not recorder.both or type(container) is not list:
         return False
-    at, place, count = *((b, a) if type(a) is Whole else (a, b)), len(container)
-    is_others = id(container) in recorder.watched or id(container) in recorder.known
-    if type(at) is not int or not -count <= at < count or is_others:
+    if id(container) in recorder.watched or id(container) in recorder.known:
         return False
-    at %= count
-    if type(place) is Whole:
-        place = within(place, 0, count - 1)
-        if place is None or place.low == place.high:
-            return False
-        others = [j for j in range(place.low, place.high + 1) if j != at]
-        tests = [operator.eq(place, j) for j in others]
-        is_among = len(others) <= place.high - place.low  # it may stay where it is
-    elif type(place) is int and recorder.forks and -count <= place < count and place % count != at:
-        others, tests, is_among = [place % count], [True], False
-    else:
+    places = _places(container, a, b)
+    if places is None:
         return False
-    slots = [at, *others]
-    if any(type(container[j]) is list for j in slots):
+    slots, rows = [places.first, *places.others], list[Any]()
+    columns = [(0, tuple([container[j] for j in slots]))]
+    if any(type(x) is list for x in columns[0][1]):
+        columns.clear()
         if not _nobody_else_has(container, slots):
             return False
         rows = [container[j] for j in slots]
         if len({*map(len, rows)}) > 1:
             return False
-        columns = list(enumerate(zip(*rows, strict=True)))
-    else:
-        if type(place) is int:
-            return False  # as any stores
-        rows, columns = [], [(0, tuple([container[j] for j in slots]))]
-    recorder.selects += 2 * len(others) * len(columns)
+        columns += enumerate(zip(*rows, strict=True))
+    elif type(a) is type(b):
+        return False  # numbers, in known places: the stores of a side are selected anyway
+    recorder.selects += 2 * len(places.others) * len(columns)
     if recorder.selects > _SELECTS:
         return False
     try:
-        made = [(key, _exchanged(tests, items, is_among)) for key, items in columns]
+        made = [(key, places.exchanged(items)) for key, items in columns]
     except CannotMerge:
         return False
     changing(container)
     for key, items in made:
         for k, x in enumerate(items):
-            into = (rows[k], key) if rows else (container, slots[k])
-            if into[0][into[1]] is not x:
-                put(x, *into)
+            into, at = (rows[k], key) if rows else (container, slots[k])
+            if into[at] is not x:
+                put(x, into, at)
     return True
 
 
-def _exchanged(tests: list[Any], items: tuple[Any, ...], is_among: bool) -> list[Any]:
-    """The first of some items in the place of the one whose test holds, and that one in its."""
-    first, *others = items
-    found, rest = first, list(zip(tests, others, strict=True))
-    if not is_among:  # one of the tests holds
-        _, found = rest[-1]
-    chosen = found
-    for test, x in rest if is_among else rest[:-1]:
-        chosen = one_of(test, x, chosen)
-    if len(rest) == 1 and not is_among:
-        return [found, first]
-    return [chosen, *[one_of(test, first, x) for test, x in rest]]
+def _places(container: list[Any], a: Any, b: Any) -> _Places | None:
+    """The places that may take part: one is known, or a side that may not count knows both."""
+    recorder, count = modes.recorder, len(container)
+    assert recorder is not None
+    known, other = (b, a) if type(a) is Whole else (a, b)
+    if type(known) is not int or not -count <= known < count:
+        return None
+    first = known % count
+    if isinstance(other, Whole):
+        place = within(other, 0, count - 1)
+        if place is None or place.low == place.high:
+            return None
+        others = [j for j in range(place.low, place.high + 1) if j != first]
+        tests = [operator.eq(place, j) for j in others]
+        return _Places(first, others, tests, len(others) <= place.high - place.low)
+    known_too = type(other) is int and -count <= other < count and other % count != first
+    return _Places(first, [other % count], [True], False) if recorder.forks and known_too else None
 
 
 def _nobody_else_has(container: list[Any], slots: list[int]) -> bool:
@@ -134,7 +158,9 @@ def read_cell(container: Any, place: Any, key: Any) -> Any:
     return made
 
 
-def store_cell(value: Any, container: Any, place: Any, key: Any, put: Any) -> None:
+def store_cell(
+    value: Any, container: Any, place: Any, key: Any, put: Callable[[Any, Any, Any], None]
+) -> None:
     """``container[place][key] = value``; ``CannotMerge`` where nothing was done."""
     place, rows = _rows_at(container, place, key)
     items = {id(row): row[key] for _, row in rows}
@@ -169,9 +195,9 @@ def rows_key(container: Any, key: Any) -> tuple[list[Any], tuple[Any, ...]] | No
     entries, *rest = key if type(key) is tuple else (key,)
     if type(entries) is not list or not any(type(x) is Whole for x in entries):
         return None
-    recorder, dtype = modes.recorder, getattr(container, "dtype", None)
+    recorder, dtype = modes.recorder, getattr(container, "dtype", np.dtype(bool))
     known = type(container) is DataArray and dtype == np.float64
-    known = known or (type(container) is np.ndarray and dtype == object)
+    known = known or (type(container) is np.ndarray and dtype.kind == "O")
     known = known and all(type(x) in (Whole, int) for x in entries)
     known = known and all(type(x) is slice for x in rest) and len(rest) < container.ndim
     return (entries, tuple(rest)) if known and recorder is not None and recorder.both else None
@@ -187,9 +213,7 @@ def read_rows(container: Any, entries: list[Any], rest: tuple[Any, ...]) -> Any:
     return object_array(items, shape)
 
 
-def _row_at(
-    container: Any, entry: Any, rest: tuple[Any, ...]
-) -> tuple[list[Any], tuple[int, ...]]:
+def _row_at(container: Any, entry: Any, rest: tuple[Any, ...]) -> tuple[list[Any], tuple[int, ...]]:
     """The items of one row, and its shape."""
     recorder = modes.recorder
     assert recorder is not None

@@ -366,9 +366,7 @@ class Sides:
             raise Impure(site)
         _put(value, container, key % count)
 
-    def store_all(
-        self, site: Any, values: tuple[Any, ...], *places: Callable[[Any], None]
-    ) -> None:
+    def store_all(self, site: Any, values: tuple[Any, ...], *places: Callable[[Any], None]) -> None:
         """``a[i], b[j] = values``; each container and key is evaluated when its turn comes."""
         for value, put in zip(values, places, strict=True):
             put(value)

@@ -186,8 +186,8 @@ class _Converter(ast.NodeTransformer):
             places = [_storing(target, self._place_of(node), self.visit) for target in cells]
             made = hook("store_all", self._place_of(node), self.visit(node.value), *places)
         elif cells:
-            (target,) = map(cell_of, cells)
-            made = hook("put_cell", self._place_of(node), self.visit(node.value), *target)
+            parts = cell_of(cells[0]) or ()
+            made = hook("put_cell", self._place_of(node), self.visit(node.value), *parts)
         else:
             return self.generic_visit(node)
         return ast.copy_location(ast.Expr(made), node)
@@ -493,7 +493,7 @@ class _Side(ast.NodeVisitor):
             value = hook("binary", self._site, word, self.visit(old), self.visit(node.value))
             return self._put(node.target, value, node)
         cell = cell_of(node.target)
-        if _is_simple_item(node.target) or cell is not None:
+        if isinstance(node.target, ast.Subscript) and (cell or _is_simple_item(node.target)):
             word, old = ast.Constant("i" + _BINARY[type(node.op)]), copied(node.target)
             old.ctx = ast.Load()
             value = hook("binary", self._site, word, self.visit(old), self.visit(node.value))

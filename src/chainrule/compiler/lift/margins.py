@@ -5,9 +5,10 @@ own order and has its own elementary functions, so its numbers differ from eager
 the last place of the largest term that went into them: where terms cancel, far more than of the
 number itself. So of each number that a comparison, a jump such as ``floor``, or ``atan2`` depends
 on, the squares of what went into it are added up as well: of a sum those of its terms, of a product
-the product of its factors', or, where terms cancel in both of these, each of them times what went
-into the other, of any other function its own square and what its slopes make of its operands'. Where two numbers are nearer than ``NEAR`` times the root of that, an instruction is not
-a number, and the call is left to the tape, whose bits are eager's.
+the product of its factors' or, where terms cancel in both, each of them times what went into the
+other, of any other function its own square and what its slopes make of its operands'. Where two
+numbers are nearer than ``NEAR`` times the root of that, an instruction is not a number, and the
+call is left to the tape, whose bits are eager's.
 
 Squares, not magnitudes: errors are as likely to be up as down, and in a loop in time bounds of
 magnitudes grow without end where the errors do not. ``NEAR`` is 10⁶ units in the last place, above
