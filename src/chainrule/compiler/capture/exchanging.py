@@ -61,7 +61,7 @@ class _Places:
     def exchanged(self, items: Sequence[Any]) -> list[Any]:
         """What is in these places afterwards, of what is there before."""
         first, *others = items
-        if self.tests == [True]:
+        if self.tests[0] is True:
             return [*others, first]
         rest = list(zip(self.tests, others, strict=True))
         chosen = first if self.may_stay else rest.pop()[1]  # one of the tests holds
