@@ -99,6 +99,123 @@ def gauss_determinant_by_minors(A, b):
     return det([row[:5] for row in A[:5]])
 
 
+# --- with pivots: rows are exchanged, in another order in each call -------------------------------
+
+
+@FIELD.idiom
+def pivots(rng):
+    n = 6
+    for A in drifting(rng, rng.normal(size=(n, n))):
+        yield A, rng.normal(size=n), rng.normal(size=(n, n))
+
+
+@pivots.spelling(adapt=as_lists)
+def pivots_solve(A, b, noise):
+    n = len(b)
+    A = [[x + e for x, e in zip(*rows)] for rows in zip(A, noise)]
+    b = b[:]
+    for k in range(n - 1):
+        p = k
+        for i in range(k + 1, n):
+            if abs(A[i][k]) > abs(A[p][k]):
+                p = i
+        if p != k:
+            A[k], A[p] = A[p], A[k]
+            b[k], b[p] = b[p], b[k]
+        if A[k][k] == 0:
+            raise ValueError("the matrix is singular")
+        for i in range(k + 1, n):
+            factor = A[i][k] / A[k][k]
+            for j in range(k, n):
+                A[i][j] -= factor * A[k][j]
+            b[i] -= factor * b[k]
+    x = [0.0] * n
+    for i in range(n - 1, -1, -1):
+        s = b[i]
+        for j in range(i + 1, n):
+            s -= A[i][j] * x[j]
+        x[i] = s / A[i][i]
+    return sum(v * v for v in x)
+
+
+@pivots.spelling(adapt=as_lists)
+def pivots_determinant(A, b, noise):
+    n, sign = len(A), 1
+    M = [[x + e for x, e in zip(*rows)] for rows in zip(A, noise)]
+    det = 1.0
+    for col in range(n):
+        best, row = abs(M[col][col]), col
+        for r in range(col + 1, n):
+            if abs(M[r][col]) > best:
+                best, row = abs(M[r][col]), r
+        if best < 1e-12:
+            return 0.0 * A[0][0]
+        if row != col:
+            temp = M[col]
+            M[col] = M[row]
+            M[row] = temp
+            sign = -sign
+        det = det * M[col][col]
+        for r in range(col + 1, n):
+            f = M[r][col] / M[col][col]
+            for c in range(col, n):
+                M[r][c] = M[r][c] - f * M[col][c]
+    return sign * det
+
+
+@pivots.spelling(adapt=as_lists)
+def pivots_lu(A, b, noise):
+    n = len(A)
+    LU = [[x + e for x, e in zip(*rows)] for rows in zip(A, noise)]
+    perm = list(range(n))
+    for k in range(n):
+        p = max(range(k, n), key=lambda i: abs(LU[i][k]))
+        LU[k], LU[p] = LU[p], LU[k]
+        perm[k], perm[p] = perm[p], perm[k]
+        for i in range(k + 1, n):
+            LU[i][k] = LU[i][k] / LU[k][k]
+            for j in range(k + 1, n):
+                LU[i][j] = LU[i][j] - LU[i][k] * LU[k][j]
+    y = []
+    for i in range(n):
+        y.append(b[perm[i]] - sum(LU[i][j] * y[j] for j in range(i)))
+    for i in reversed(range(n)):
+        y[i] = (y[i] - sum(LU[i][j] * y[j] for j in range(i + 1, n))) / LU[i][i]
+    return sum(v * v for v in y)
+
+
+@pivots.spelling(adapt=as_lists)
+def pivots_inverse(A, b, noise):
+    n = len(A)
+    M = [[x + e for x, e in zip(*rows)] for rows in zip(A, noise)]
+    M = [row + [1.0 if i == j else 0.0 for j in range(n)] for i, row in enumerate(M)]
+    for i in range(n):
+        pivot = max(range(i, n), key=lambda r: abs(M[r][i]))
+        M[i], M[pivot] = M[pivot], M[i]
+        d = M[i][i]
+        M[i] = [v / d for v in M[i]]
+        for r in range(n):
+            if r != i:
+                f = M[r][i]
+                M[r] = [v - f * w for v, w in zip(M[r], M[i])]
+    return sum(sum(v * y for v, y in zip(row[n:], b)) ** 2 for row in M)
+
+
+@pivots.spelling
+def pivots_numpy(A, b, noise):
+    n = len(b)
+    M = np.concatenate([A + noise, b.reshape(-1, 1)], axis=1)
+    for k in range(n):
+        p = k + np.argmax(np.abs(M[k:, k]))
+        M[[k, p]] = M[[p, k]]
+        for i in range(k + 1, n):
+            M[i, k:] = M[i, k:] - M[i, k] / M[k, k] * M[k, k:]
+    x = np.zeros(n, dtype=object)
+    for i in range(n - 1, -1, -1):
+        x[i] = (M[i, n] - np.dot(M[i, i + 1 : n], x[i + 1 :])) / M[i, i]
+    return (x**2).sum()
+
+
 @FIELD.idiom
 def cholesky(rng):
     n = 8

@@ -8,6 +8,7 @@ of floats, ``{J}`` an array of integers, ``{M}`` a mask and ``{S}`` a text.
 
 from fuzz_attention import ATTENTION
 from fuzz_choices import CHECKED, CHOICES, DATA_CHOICES, DATA_MASKS, MASKS
+from fuzz_exchanges import EXCHANGES
 from fuzz_keyed import KEYED
 from fuzz_lookups import LOOKUPS
 from fuzz_models import DATA_MODELS, MODELS
@@ -896,5 +897,5 @@ except ValueError:
 IDIOMS = (
     *(*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA, *BRANCHES, *CHANCES, *DATA_CHANCES),
     *(*CHOICES, *DATA_CHOICES, *CHECKED, *TURNS, *DATA_TURNS, *TEXTS, *LOOKUPS, *KEYED),
-    *(*RECURRENCES, *ATTENTION, *MASKS, *DATA_MASKS, *MODELS, *DATA_MODELS),
+    *(*RECURRENCES, *ATTENTION, *MASKS, *DATA_MASKS, *MODELS, *DATA_MODELS, *EXCHANGES),
 )

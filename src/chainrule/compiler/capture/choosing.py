@@ -96,16 +96,10 @@ def _rows_of(container: Any, key: Any) -> tuple[dict[int, Any], Whole, list[Any]
         place, low, high, row = key, min(container), max(container), container.__getitem__
     else:
         return None
-    if type(place) is not Whole or not low <= place.value <= high:
+    if type(place) is not Whole:
         return None
-    if place.low < low or place.high > high:  # guards: beyond them it raises
-        if not (bool(place >= low) and bool(place <= high)):
-            return None
-        place = Whole(
-            *(place._recorder, place._value, max(low, place.low), min(high, place.high)),
-            *(place.is_data, place.kind),
-        )
-    if place.high - place.low >= _MOST:
+    place = within(place, low, high)
+    if place is None:
         return None
     try:
         rows = {k: row(k) for k in range(place.low, place.high + 1)}
@@ -115,6 +109,20 @@ def _rows_of(container: Any, key: Any) -> tuple[dict[int, Any], Whole, list[Any]
         return None  # one that stands for several would not see what becomes of those inside
     inside = [x for x in rows.values() if type(x) in (list, np.ndarray, DataArray)]
     return rows, place, [container, *inside] if inside else []
+
+
+def within(place: Any, low: int, high: int) -> Whole | None:
+    """An integer that is in a range of few; None where it is not."""
+    if not low <= place.value <= high:
+        return None
+    if place.low < low or place.high > high:  # guards: beyond them it raises
+        if not (bool(place >= low) and bool(place <= high)):
+            return None
+        place = Whole(
+            *(place._recorder, place._value, max(low, place.low), min(high, place.high)),
+            *(place.is_data, place.kind),
+        )
+    return place if place.high - place.low < _MOST else None
 
 
 def _is_nested(row: Any) -> bool:
@@ -346,6 +354,8 @@ def _place_in_array(array: Any, axis: Any = None, *rest: Any, is_max: bool, **ke
     """``np.argmax`` or ``np.argmin``; None where it is to be found by branches."""
     if _both() is None or rest or keywords:
         return None
+    if type(array) is np.ndarray and array.dtype == object:
+        return _place_of_value(array, is_max) if axis is None else None
     if type(array) is not DataArray:
         row = _row_of(array) if axis is None else None
         return None if row is None else _best_place(row, is_max)
@@ -359,6 +369,36 @@ def _place_in_array(array: Any, axis: Any = None, *rest: Any, is_max: bool, **ke
         return None
     found = [_best_place(row, is_max) for row in rows if row is not None]
     return None if any(x is None for x in found) else data_array(found, (len(found),), _INDEX)
+
+
+def _place_of_value(array: Any, is_max: bool) -> Any:
+    """The first of the largest Values, which numpy compares as Python does."""
+    keys = array.ravel().tolist()
+    if not 0 < len(keys) <= _MOST or {*map(type, keys)} != {Value}:
+        return None
+    found = best_of(keys, range(len(keys)), is_max)
+    return None if found is None else _as_index(found)
+
+
+class Placed:
+    """An array of objects of which ``argmax`` or ``argmin`` is asked."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def argmax(self, *arguments: Any, **keywords: Any) -> Any:
+        """``array.argmax()``."""
+        return self._place("argmax", True, arguments, keywords)
+
+    def argmin(self, *arguments: Any, **keywords: Any) -> Any:
+        """``array.argmin()``."""
+        return self._place("argmin", False, arguments, keywords)
+
+    def _place(self, name: str, is_max: bool, arguments: Any, keywords: Any) -> Any:
+        found = None
+        if _both() is not None and not arguments and not keywords:
+            found = _place_of_value(self._array, is_max)
+        return getattr(self._array, name)(*arguments, **keywords) if found is None else found
 
 
 def _order_of(x: Any, *rest: Any, **keywords: Any) -> Any:

@@ -20,6 +20,8 @@ import numpy as np
 from chainrule.compiler.capture import known
 from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.captured import REPLACES
+from chainrule.compiler.capture.changing import changing
+from chainrule.compiler.capture.exchanging import exchange, read_cell, store_cell
 from chainrule.compiler.capture.keyed import is_keyed
 from chainrule.compiler.capture.lookups import Looked, contains
 from chainrule.compiler.capture.making import store
@@ -30,7 +32,6 @@ from chainrule.compiler.capture.merging import (
     is_open,
     one_of,
     selected,
-    store_by_integer,
     truth_of,
 )
 from chainrule.compiler.capture.sides import RESULT
@@ -154,8 +155,8 @@ class Fork:
         return name in self._merged
 
     def after(self, name: str) -> Any:
-        """What it stands for."""
-        return self._merged[name]
+        """What it stands for; only once."""
+        return self._merged.pop(name)
 
     def merge(self, inner: tuple[str, ...] = ()) -> None:
         """Make one of what both sides did; names that only the sides use are forgotten."""
@@ -175,6 +176,8 @@ class Fork:
         for slot, value in stores:
             container, key, _ = self._journal[slot]
             _put(value, container, key)
+        for each in (self._before, self._after, self._journal, self._stored):
+            each.clear()  # a fork has a name for as long as its function runs
 
     def _slots(self) -> list[Any]:
         return [*dict.fromkeys([*self._stored[True], *self._stored[False]])]
@@ -253,6 +256,10 @@ class Fork:
         """Something is about to be stored."""
         self._journal.setdefault((id(container), key), (container, key, container[key]))
 
+    def noted(self) -> list[Any]:
+        """The containers that a side stored into."""
+        return [container for container, _, _ in self._journal.values()]
+
     def expression(self, body: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
         """``body() if test else orelse()``."""
         if not self.both:
@@ -282,6 +289,10 @@ class Sides:
             test = bool(test)
         return Fork(site, test)
 
+    read: Callable[[Any, Any], Any] = staticmethod(operator.getitem)  # likewise, below
+    put: Callable[[Any, Any, Any], None] = staticmethod(
+        lambda value, container, key: operator.setitem(container, key, value)
+    )
     loop: Callable[..., Any]  # see ``turns``
     through: Callable[..., Any]  # likewise
     called: Callable[[Any], Any] = staticmethod(lambda function: function)  # see ``hooks``
@@ -348,18 +359,49 @@ class Sides:
             store(value, container, key, sys._getframe(1))
             return
         if recorder is None or not recorder.forks:
-            if not store_by_integer(value, container, key):
-                container[key] = value
+            self.put(value, container, key)
             return
+        changing(container)
         count = len(container) if type(container) is list else 0
         if type(key) is not int or not -count <= key < count:
             raise Impure(site)
         _put(value, container, key % count)
 
-    def store_all(self, site: Any, values: tuple[Any, ...], *places: Callable[[], Any]) -> None:
+    def store_all(self, site: Any, values: tuple[Any, ...], *places: Callable[[Any], None]) -> None:
         """``a[i], b[j] = values``; each container and key is evaluated when its turn comes."""
-        for value, container, key in zip(values, places[::2], places[1::2], strict=True):
-            self.store(value, container(), key(), site)
+        for value, put in zip(values, places, strict=True):
+            put(value)
+
+    def exchange(self, site: Any, container: Any, a: Any, b: Any) -> None:
+        """``container[a], container[b] = container[b], container[a]``."""
+        if not exchange(container, a, b, _put):
+            if modes.recorder is not None and type(container) is list:
+                a, b = (x.plain() if type(x) is Whole else x for x in (a, b))
+            container = self.container(site, container)
+            values = self.cell(site, container, b), self.cell(site, container, a)
+            for value, key in zip(values, (a, b), strict=True):
+                self.store(value, container, key, site)
+
+    def cell(self, site: Any, container: Any, *keys: Any) -> Any:
+        """``container[key]``, or with two keys ``container[key][other]``."""
+        if len(keys) == 2 and type(keys[0]) is Whole:
+            try:
+                return read_cell(container, *keys)
+            except CannotMerge:
+                pass
+        for key in keys:
+            container = self.read(self.container(site, container), self.plain(site, key))
+        return container
+
+    def put_cell(self, site: Any, value: Any, container: Any, key: Any, other: Any) -> None:
+        """``container[key][other] = value``."""
+        if type(key) is Whole:
+            try:
+                store_cell(value, container, key, other, _put)
+                return
+            except CannotMerge:
+                pass
+        self.store(value, self.cell(site, container, key), other, site)
 
     def assign(self, value: Any, x: Any, name: str, site: Any = None) -> None:
         """``x.name = value``: in a side, one of the attributes that an ordinary object has."""

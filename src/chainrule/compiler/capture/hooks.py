@@ -37,8 +37,9 @@ from chainrule.compiler.capture.changing import (
     bases,
     changing,
 )
-from chainrule.compiler.capture.choosing import SEARCHES, Searched, has_whole, item_at
+from chainrule.compiler.capture.choosing import SEARCHES, Placed, Searched, has_whole, item_at
 from chainrule.compiler.capture.draws import DEFAULT_RNG, RANDOM
+from chainrule.compiler.capture.exchanging import read_rows, rows_key, store_rows
 from chainrule.compiler.capture.forks import SIDES
 from chainrule.compiler.capture.generators import MODULES, make_generator, make_random
 from chainrule.compiler.capture.keyed import Keyed, KeyedSet, is_keyed
@@ -57,7 +58,7 @@ from chainrule.compiler.capture.making import (
     store,
 )
 from chainrule.compiler.capture.masks import ORDERS, compared_values
-from chainrule.compiler.capture.merging import store_by_integer
+from chainrule.compiler.capture.merging import CannotMerge, store_by_integer
 from chainrule.compiler.capture.modules import is_library
 from chainrule.compiler.capture.outside import loaded, loaded_from, stored, stored_in
 from chainrule.compiler.capture.questions import GETTERS
@@ -77,6 +78,7 @@ _CONTAINERS = (list, dict, tuple, np.ndarray)
 _ITERATORS: tuple[type, ...] = () if kernels is None else (kernels.Items,)
 _OF_ARRAYS = frozenset(("dtype", "itemsize", "nbytes", "strides", "data", "tobytes"))  # of numbers
 _OF_MEMORY = frozenset(("base", "flags"))  # in which an array is a copy of the one that was passed
+_PLACES = frozenset(("argmax", "argmin"))
 _TEXTS = (str, TracedText)
 _SIMPLE = (int, float, str, np.generic)  # made from nothing
 _CACHED = range(-5, 257)  # integers of which CPython has one object each
@@ -99,6 +101,12 @@ def _read(container: Any, key: Any) -> Any:
         recorder = modes.recorder
         if recorder is not None and has_whole(key):
             return item_at(container, key)
+        rows = rows_key(container, key) if recorder is not None and kind is not Traced else None
+        if rows is not None:
+            try:
+                return read_rows(container, *rows)
+            except CannotMerge:
+                pass
         if recorder is not None and _is_traced(key):
             return recorder.selector.read(container, key)
     found = container[key]
@@ -114,6 +122,13 @@ def _store(value: Any, container: Any, key: Any) -> None:
         return
     if type(key) in (Traced, Whole) and store_by_integer(value, container, key):
         return
+    rows = rows_key(container, key) if modes.recorder is not None else None
+    if rows is not None:
+        try:
+            store_rows(value, container, *rows)
+            return
+        except CannotMerge:
+            pass
     if type(key) is TracedText:
         key = key.static()
     changing(container)
@@ -214,6 +229,8 @@ def _asked(x: Any, name: str = "") -> Any:
         return Sorting(x)
     elif name == "index" and type(x) in (list, tuple) and recorder.both:
         return Searched(x)
+    elif name in _PLACES and recorder.both and type(x) is np.ndarray and x.dtype == object:
+        return Placed(x)
     elif name == "get" and type(x) in MAPPINGS:
         return Looked(x)
     elif name == "count" and type(x) in (list, tuple):
@@ -482,7 +499,7 @@ _MODULES = {
     },
 }
 
-SIDES.called, SIDES.asked = _called, _asked
+SIDES.called, SIDES.asked, SIDES.read, SIDES.put = _called, _asked, _read, _store
 SIDES.loop, SIDES.through = Loop, through
 #: what hooks in C know; where there is something to note, they call the first four
 HOOK_PARTS: tuple[Any, ...] = (
@@ -491,6 +508,7 @@ HOOK_PARTS: tuple[Any, ...] = (
     | _OF_ARRAYS
     | _OF_MEMORY
     | FORMATTING
+    | _PLACES
     | {"fromkeys", "index", "get", "count", "__getattribute__", "__dict__"},
     SILENT,
     _SUBSTITUTES,

@@ -13,9 +13,11 @@ from __future__ import annotations
 import ast
 import os
 import types
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 from chainrule.compiler.capture import repeats
+from chainrule.compiler.capture.cells import cell_of, exchanged, stored_cells, with_exchanges
 from chainrule.compiler.capture.repeats import GOING, OWN
 from chainrule.compiler.capture.repeats import Unconvertible as _No
 from chainrule.compiler.capture.sources import compiled, definition
@@ -30,7 +32,7 @@ from chainrule.compiler.capture.templates import (
     uses,
 )
 
-_ITEM = "__chainrule_item"  # of a sum
+_ITEM = "__chainrule_item"  # of a sum, or one that is stored
 RESULT = f"{OWN}result"  # a variable of functions that sides may call
 _BINARY = {
     ast.Add: "add",
@@ -60,6 +62,7 @@ def converted(code: types.CodeType) -> types.CodeType | None:
     if found is None:
         return None
     module, function = found
+    with_exchanges(function)
     converter = _Converter(function, f"{code.co_filename}:{code.co_name}")
     converter.function(function)
     if not converter.count:
@@ -174,6 +177,28 @@ class _Converter(ast.NodeTransformer):
         node.body, node.orelse = self.block(node.body), self.block(node.orelse)
         return node
 
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        """Exchanges, and stores into rows."""
+        exchange, cells = exchanged(node), stored_cells(node)
+        if exchange is not None:
+            made = hook("exchange", self._site(node), *exchange)
+        elif cells and isinstance(node.value, ast.Tuple):
+            places = [_storing(target, self._place_of(node), self.visit) for target in cells]
+            made = hook("store_all", self._place_of(node), self.visit(node.value), *places)
+        elif cells:
+            parts = cell_of(cells[0]) or ()
+            made = hook("put_cell", self._place_of(node), self.visit(node.value), *parts)
+        else:
+            return self.generic_visit(node)
+        return ast.copy_location(ast.Expr(made), node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        """Items of rows."""
+        cell = cell_of(node)
+        if cell is None or not isinstance(node.ctx, ast.Load):
+            return self.generic_visit(node)
+        return ast.copy_location(hook("cell", self._place_of(node), *cell), node)
+
     def visit_IfExp(self, node: ast.IfExp) -> Any:
         """One of two expressions."""
         before = self.count
@@ -228,6 +253,9 @@ class _Converter(ast.NodeTransformer):
 
     def _site(self, node: Any) -> ast.Constant:
         self.count += 1
+        return self._place_of(node)
+
+    def _place_of(self, node: Any) -> ast.Constant:
         return ast.Constant(f"{self._place}:{node.lineno}:{node.col_offset}")
 
     def repeated(self, node: Any, around: _Side | None) -> tuple[list[ast.stmt], list[str]]:
@@ -347,6 +375,19 @@ def _is_exchange(target: ast.expr, value: ast.expr) -> TypeGuard[ast.Tuple]:
     return all(isinstance(x, ast.Subscript) for x in target.elts)
 
 
+def _storing(target: ast.expr, site: ast.Constant, visit: Callable[[ast.expr], Any]) -> ast.Lambda:
+    """What stores a value in a place."""
+    assert isinstance(target, ast.Subscript)
+    cell, value = cell_of(target), ast.Name(_ITEM, ast.Load())
+    if cell is None:
+        stored = hook("store", value, visit(target.value), visit(target.slice), site)
+    else:
+        stored = hook("put_cell", site, value, *map(visit, cell))
+    made = later(stored)
+    made.args.args.append(ast.arg(_ITEM))
+    return made
+
+
 def _fills(node: ast.expr) -> bool:
     """Whether it is ``s.add(t)``, or ``append`` of what is under a key: see ``keyed``."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
@@ -403,7 +444,13 @@ class _Side(ast.NodeVisitor):
         if len(node.targets) != 1:
             raise _No
         (target,) = node.targets
+        exchange, cell = exchanged(node), cell_of(target)
+        if exchange is not None:
+            made = hook("exchange", self._site, *map(self.visit, exchange))
+            return ast.copy_location(ast.Expr(made), node)
         value = self.visit(node.value)
+        if cell is not None:
+            return self._store_cell(value, cell, node)
         if isinstance(target, ast.Subscript):
             return self._store(target, value, node)
         if isinstance(target, ast.Attribute):
@@ -422,12 +469,14 @@ class _Side(ast.NodeVisitor):
         stored = hook("store", value, container, key, self._site)
         return ast.copy_location(ast.Expr(stored), node)
 
+    def _store_cell(self, value: ast.expr, cell: tuple[ast.expr, ...], node: ast.stmt) -> ast.stmt:
+        """``A[p][j] = x``."""
+        stored = hook("put_cell", self._site, value, *map(self.visit, cell))
+        return ast.copy_location(ast.Expr(stored), node)
+
     def _store_all(self, targets: list[ast.expr], values: ast.expr, node: ast.stmt) -> ast.stmt:
         """``v[i], v[j] = v[j], v[i]``: all values come first, then one store after the other."""
-        places: list[ast.expr] = []
-        for target in targets:
-            assert isinstance(target, ast.Subscript)
-            places += [later(self.visit(target.value)), later(self.visit(target.slice))]
+        places = [_storing(target, self._site, self.visit) for target in targets]
         stored = hook("store_all", self._site, values, *places)
         return ast.copy_location(ast.Expr(stored), node)
 
@@ -443,10 +492,13 @@ class _Side(ast.NodeVisitor):
             old.ctx = ast.Load()
             value = hook("binary", self._site, word, self.visit(old), self.visit(node.value))
             return self._put(node.target, value, node)
-        if _is_simple_item(node.target):
+        cell = cell_of(node.target)
+        if isinstance(node.target, ast.Subscript) and (cell or _is_simple_item(node.target)):
             word, old = ast.Constant("i" + _BINARY[type(node.op)]), copied(node.target)
             old.ctx = ast.Load()
             value = hook("binary", self._site, word, self.visit(old), self.visit(node.value))
+            if cell is not None:
+                return self._store_cell(value, cell, node)
             return self._store(node.target, value, node)
         if not isinstance(node.target, ast.Name):
             raise _No
@@ -516,6 +568,10 @@ class _Side(ast.NodeVisitor):
         return ast.copy_location(ast.List(list(map(self.visit, node.elts)), node.ctx), node)
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
+        cell = cell_of(node)
+        if cell is not None:
+            made: ast.expr = hook("cell", self._site, *map(self.visit, cell))
+            return ast.copy_location(made, node)
         container = hook("container", self._site, self.visit(node.value))
         made = ast.Subscript(container, self._key(node.slice), node.ctx)
         return ast.copy_location(made, node)

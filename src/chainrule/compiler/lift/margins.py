@@ -5,10 +5,11 @@ own order and has its own elementary functions, so its numbers differ from eager
 the last place of the largest term that went into them: where terms cancel, far more than of the
 number itself. So of each number that a comparison, a jump such as ``floor``, or ``atan2`` depends
 on, the squares of what went into it are added up as well: of a sum those of its terms, of a product
-the product of its factors', of any other function its own square and what its slopes make of its
-operands'. Where two numbers are nearer than ``NEAR`` times the root of that, an instruction is not
-a number, and the call is left to the tape, whose bits are eager's. Where a domain ends (``poles``),
-as at ``log(0)``, it is the terms of the sum alone.
+the product of its factors' or, where terms cancel in both, each of them times what went into the
+other, of any other function its own square and what its slopes make of its operands'. Where two
+numbers are nearer than ``NEAR`` times the root of that, an instruction is not a number, and the
+call is left to the tape, whose bits are eager's. Where a domain ends (``poles``), as at ``log(0)``,
+it is the terms of the sum alone.
 
 Squares, not magnitudes: errors are as likely to be up as down, and in a loop in time bounds of
 magnitudes grow without end where the errors do not. ``NEAR`` is 10⁶ units in the last place, above
@@ -425,6 +426,8 @@ class _Margins:
             more = [] if number is None else [self._constant(number * number)]
             return self._sum([*[self._of(r) for r in reads], *more])
         if rule is ops.mul:
+            if len(reads) > 1 and not any(self._sort_of(r).is_plain for r in reads):
+                return self._product(reads)
             other = self._of(reads[1]) if number is None else self._constant(number * number)
             return self._add(ops.mul, [self._of(reads[0]), other])
         if rule is ops.select:
@@ -440,6 +443,20 @@ class _Margins:
                 slope = self._add(_slope(rule, k), numbers, self._parameters(i))
                 squares.append(self._add(ops.mul, [slope, self._of(operand)]))
         return self._sum(squares)
+
+    def _product(self, reads: list[_Read]) -> _Read:
+        """Of two numbers in which terms cancel: each as it is, times what went into the other.
+
+        What both may be off by at once is as small as that of one, times itself. Products of all
+        that went into both would be too large soon: in a loop, the square of the last turn's.
+        """
+        squares = [self._of(read) for read in reads]
+        terms = [
+            self._add(ops.mul, [self._add(ops.mul, [read, read]), other])
+            for read, other in zip(reads, reversed(squares), strict=True)
+        ]
+        both = self._add(ops.mul, squares)
+        return self._sum([*terms, self._add(ops.mul, [both, self._constant(NEAR * NEAR)])])
 
     # --- the squares of the terms of a sum alone --------------------------------------------------
 
@@ -467,13 +484,13 @@ class _Margins:
             reads = self._reads(i) if read.owner < 0 else []
             if not self._is_through(read):
                 is_product = read.owner < 0 and self._rule(i) is ops.mul
-                made = self._product([self._square(r) for r in (reads if is_product else [read])])
+                made = self._times([self._square(r) for r in (reads if is_product else [read])])
             elif self._rule(i) is ops.add:
                 more = [] if number is None else [self._constant(number * number)]
                 made = self._sum([*[self._terms(r) for r in reads], *more])
             else:
                 assert number is not None
-                made = self._product([self._terms(reads[0]), self._constant(number * number)])
+                made = self._times([self._terms(reads[0]), self._constant(number * number)])
             self.known[key] = made.position
         return _Read(self.known[key])
 
@@ -482,7 +499,7 @@ class _Margins:
             return self._constant(self.given_constants[read.position][0] ** 2)
         return self._add(ops.mul, [read, read])
 
-    def _product(self, factors: list[_Read]) -> _Read:
+    def _times(self, factors: list[_Read]) -> _Read:
         return functools.reduce(lambda a, b: self._add(ops.mul, [a, b]), factors)
 
     # --- what rounding may decide -----------------------------------------------------------------
