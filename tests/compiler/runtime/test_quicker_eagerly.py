@@ -5,7 +5,8 @@ import pytest
 
 import chainrule
 from chainrule import FallbackWarning
-from chainrule.compiler.capture import comparing
+from chainrule.compiler.capture import comparing, tracing, walking
+from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.runtime.ledger import allowance
 
 
@@ -177,3 +178,30 @@ def test_calls_that_are_quick_let_others_be_as_they_are():
     lengths = [300 if k % 2 == 0 else 2 for k in range(100)]
     calls = [automaton_call(rng, 4, 3, length) for length in lengths]
     assert replays(visited, calls)[1] > 90
+
+
+def test_what_grows_outside_is_not_gone_through_again_and_again():
+    seen: dict[int, int] = {}
+
+    def visits(p, k):
+        seen[k] = seen.get(k, 0) + 1
+        return p[0] * seen[k]
+
+    fast = chainrule.compile(visits, on_fallback="eager")
+    gone_through = []
+    walk = walking.survey
+
+    def noted(*arguments, **options):
+        try:
+            found = walk(*arguments, **options)
+        except Unrecordable:
+            gone_through.append(options["most"])
+            raise
+        gone_through.append(found.searched)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracing, "survey", noted)
+        for k in range(60_000):
+            assert fast.value_and_grad([2.0], k)[0] == 2.0
+    assert sum(gone_through) < 60_000  # which is once, of a dict that had 60,000 items at its end

@@ -161,6 +161,7 @@ class CapturedState:
     reached: set[Any] = field(default_factory=set)  # places outside, and ids of their holders
     outside: Any = None  # where it keeps numbers, an ``Outside``; None where that is not asked
     changes_in_calls: bool = False  # a run that was recorded has changed it
+    searched: int = 0  # objects that were gone through to find it, items of lists among them
     _labels: list[str] = field(default_factory=list)
 
     def marks(self, passed: list[Value]) -> tuple[Any, ...]:

@@ -55,11 +55,12 @@ class Compared:
 
     def __str__(self) -> str:
         held = self.items + self.keys + self.others
+        step = 10 ** max(0, len(str(held)) - 2)  # two digits: what grows has not a text each time
         in_arrays = EACH_BYTE * self.array_bytes > 0.5 * self.seconds
         return (
             f"{self.array_bytes / 1e6:,.2g} MB of arrays"
             if in_arrays and self.array_bytes >= 1e6
             else f"{self.array_bytes:,} bytes of arrays"
             if in_arrays
-            else f"{held:,} items of lists, dicts and sets"
+            else f"{held // step * step:,} items of lists, dicts and sets"
         )

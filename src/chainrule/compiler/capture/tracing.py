@@ -40,7 +40,7 @@ from chainrule.compiler.capture.rewriting import original
 from chainrule.compiler.capture.running import Trace, run_recorded
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.undisturbed import plain_modes
-from chainrule.compiler.capture.walking import survey
+from chainrule.compiler.capture.walking import LIMIT, survey
 from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.errors import GraphNeeded
 
@@ -65,9 +65,9 @@ class Tracer:
         """The function that runs to be recorded."""
         return self.function
 
-    def survey(self, roots: Collection[Any] = ()) -> CapturedState:
+    def survey(self, roots: Collection[Any] = (), most: int = LIMIT) -> CapturedState:
         """What the function reads without being passed it; ``roots``: from these too."""
-        return survey(self.source, roots)
+        return survey(self.source, roots, most=most)
 
     def trace(self, state: CapturedState, call: Call) -> Trace:
         """One recorded run."""
@@ -116,10 +116,10 @@ class KeepingTracer(Tracer):
     def source(self) -> Callable[..., Any]:  # noqa: D102
         return self._kept.function
 
-    def survey(self, roots: Collection[Any] = ()) -> CapturedState:  # noqa: D102
+    def survey(self, roots: Collection[Any] = (), most: int = LIMIT) -> CapturedState:  # noqa: D102
         if roots:
             raise Unrecordable("it keeps numbers outside, and is passed objects or functions")
-        state = survey(self.source, outside=self._kept.outside)
+        state = survey(self.source, outside=self._kept.outside, most=most)
         self._kept.functions = state.functions
         return state
 

@@ -70,7 +70,8 @@ _NO_OBJECTS = (
     *(list, tuple, dict, set, frozenset),
 )
 _PLAIN = (tuple, frozenset, property, staticmethod, classmethod, functools.cached_property)
-_LIMIT = 1_000_000
+LIMIT = 4_000_000
+GROWN = ", as of a list or dict that grows from call to call; pass it, or keep it elsewhere"
 #: what does not change itself, but holds other objects
 _HOLDING = (
     *(types.MethodWrapperType, operator.itemgetter, operator.methodcaller, slice),
@@ -83,12 +84,14 @@ def survey(
     function: Callable[..., Any] | None,
     roots: Collection[Any] = (),
     outside: Outside | None = None,
+    most: int = LIMIT,
 ) -> CapturedState:
     """Walk everything the function reaches; Unrecordable where something cannot be followed.
 
     ``roots``: it reaches these too, as calls pass them: functions, and classes of objects.
     ``outside``: the places in which it keeps numbers, which may change from call to call. Whoever
     holds one must be reached by global names and closures alone: code that loads these is watched.
+    ``most``: objects to go through.
     """
     found = CapturedState(outside=outside or Outside(()))
     seen: set[int] = set()
@@ -100,6 +103,9 @@ def survey(
             stack = [(x, Way()) for x in modules.reached()]
             continue
         x, way = stack.pop()
+        found.searched += 1
+        if found.searched > most:
+            raise Unrecordable(f"it reaches too many objects to follow{GROWN}")
         found.tells |= isinstance(x, GETTERS)
         is_trusted = way.is_trusted and not _is_users(x)
         if type(x) not in alike.ATOMS and type(x) is not Method:
@@ -115,8 +121,6 @@ def survey(
             continue
         seen.add(id(x))
         kept.append(x)
-        if len(kept) > _LIMIT:
-            raise Unrecordable("it reaches too many objects to follow")
         is_trusted |= alike.is_trusted(x)
         try:
             inside = _inside(x, found, is_trusted)

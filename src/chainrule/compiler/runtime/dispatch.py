@@ -546,9 +546,11 @@ class Dispatch:
             self.fast_path = None
             self.prepared.clear()
             self.structures.clear()
+            before = None if change is None else self.captured
+            captured = self._reached.captured(before, self._ledger)
             pipeline = Pipeline(
                 self._tracer,
-                self._reached.captured(),
+                captured,
                 self.options,
                 self.counts,
                 self._ledger,

@@ -30,6 +30,7 @@ from chainrule.compiler.runtime.costs import (
     RECORD,
     REPLAY,
     SAVED,
+    SEARCHING,
     TRACING,
     Beside,
     allowance,
@@ -330,6 +331,10 @@ class Ledger:
     def refused(self) -> None:
         """It was found out, which takes long, that the function had better run eagerly."""
         self._rest.refused()
+
+    def searched(self, objects: int) -> None:
+        """What the function reaches was found again, as it had changed, among so many objects."""
+        self._rest.looked(SEARCHING * objects)
 
     def changed(self) -> None:
         """Calls are recorded in another way from now on: what was in vain before may be of use."""

@@ -13,11 +13,13 @@ from typing import Any
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
-from chainrule.compiler.capture.walking import survey
+from chainrule.compiler.capture.walking import LIMIT, survey
+from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.notices import Notices
 
 ROOTS = 32  # classes and functions that are passed
 CHANGES = 20  # of the captured state in a row, before a function runs eagerly for good,
+MORE, SOME = 4, 20_000  # times what was gone through before, and objects besides, at most
 OWN_CHANGES = 3  # and of those that its own calls make, before it rests
 
 
@@ -31,15 +33,25 @@ class Reached:
         self._own_changes = 0  # since it rested for them
         self._others = 0  # times that there were others, less the calls like earlier ones
 
-    def captured(self) -> CapturedState:
-        """What the function reaches, and what calls brought, unless that is refused by now."""
+    def captured(self, before: CapturedState | None, ledger: Ledger) -> CapturedState:
+        """What the function reaches, and what calls brought, unless that is refused by now.
+
+        ``before``: as it was before it changed. What grows from call to call is not gone through to
+        its end each time, and the less often the more it is.
+        """
+        most = LIMIT if before is None else MORE * before.searched + SOME
         try:
-            return self._tracer.survey(self.roots)
+            found = self._tracer.survey(self.roots, most)
         except Unrecordable:
+            if before is not None:
+                ledger.searched(most)
             if not self.roots:
                 raise
             self.roots = {}
-            return self._tracer.survey()
+            return self._tracer.survey(most=most)
+        if before is not None:
+            ledger.searched(found.searched)
+        return found
 
     def changed(self, change: str | None, captured: CapturedState | None) -> None:
         """Refuse a function of which something has changed too often; ``change``: what, or None."""
