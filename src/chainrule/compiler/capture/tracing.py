@@ -361,7 +361,7 @@ def _trace(
             held.update(map(id, inputs[: call.first] if call.key[0] else []))
             seen = [] if call.key[0] else _values_in(whole_result)
             noted, alike = None, Alike.NONE
-            with caller_at(places.of_result(function)):
+            with caller_at(places.of_result(function)), _collector_paused(len(recorder.nodes)):
                 if recorder.marker is not None:
                     made, noted = note(recorder, result)
                 else:
