@@ -179,7 +179,8 @@ class _Run:
             raise Observed
         held.update(map(id, inputs[: call.first] if call.key[0] else []))
         seen = [] if call.key[0] else values_in(whole_result)
-        with caller_at(places.of_result(self._function)):
+        paused = collector_paused(len(recorder.nodes))
+        with caller_at(places.of_result(self._function)), paused:
             if recorder.marker is not None:
                 self._made, self._noted = note(recorder, result)
             else:
