@@ -12,6 +12,7 @@ import pytest
 import chainrule
 from chainrule import Value
 from chainrule.compiler.runtime import branching
+from chainrule.compiler.runtime.variants import Path
 
 RNG = random.Random(23)
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -269,7 +270,21 @@ def test_one_recording_serves_all_orders_of_pivots(f):
     counts = fast.dispatch.counts
     assert counts.traces <= 5
     assert counts.eager == 0
+    if f not in (by_comparing, determinant, by_the_library):  # which ask for a pivot of 0
+        assert " inputs, 0 guards" in fast.report()
     compared(f, 60)
+
+
+def test_machine_code_knows_how_little_rounding_may_decide_after_many_steps():
+    fast, eager = chainrule.compile(by_key, lift=True), chainrule.value_and_grad(by_key)
+    paths = []
+    for arguments in calls(20, 12, False):
+        value, gradient = fast.value_and_grad(*arguments)
+        paths.append(fast.dispatch.last)
+        wanted = eager(*arguments)
+        assert value == pytest.approx(wanted[0], rel=1e-8)
+        assert np.ravel(gradient) == pytest.approx(np.ravel(wanted[1]), rel=1e-6, abs=1e-8)
+    assert paths[8:].count(Path.MACHINE) >= 11
 
 
 @pytest.mark.parametrize("f", ELIMINATION, ids=lambda f: f.__name__)
