@@ -165,8 +165,8 @@ def solve(a: Any, b: Any, assume_a: str = "gen") -> Any:
     """The x with a·x = b, for a square matrix and a vector, or a matrix of columns.
 
     For small systems: n³/3 operations on single numbers. Rows are exchanged so that pivots are
-    large; a compiled function records one program for each order of the rows. With
-    ``assume_a="pos"``, for a symmetric positive definite matrix, ``cholesky`` does it without.
+    large; where they come in many orders, a compiled function has one recording for all of them.
+    With ``assume_a="pos"``, for a symmetric positive definite matrix, ``cholesky`` does it without.
 
     >>> from chainrule import solve
     >>> solve([[2.0, 1.0], [1.0, 3.0]], [3.0, 5.0])

@@ -96,8 +96,8 @@ def exchange(container: Any, a: Any, b: Any, put: Callable[[Any, Any, Any], None
         columns += enumerate(zip(*rows, strict=True))
     elif type(a) is type(b):
         return False  # numbers, in known places: the stores of a side are selected anyway
-    recorder.selects += 2 * len(places.others) * len(columns)
-    if recorder.selects > _SELECTS:
+    recorder.exchanges += 2 * len(places.others) * len(columns)
+    if recorder.exchanges > _SELECTS:
         return False
     try:
         made = [(key, places.exchanged(items)) for key, items in columns]
@@ -178,12 +178,12 @@ def _rows_at(container: Any, place: Any, key: Any) -> tuple[Whole, list[tuple[in
     if not known or recorder is None or not recorder.both:
         raise CannotMerge
     place = within(place, -len(container), len(container) - 1)
-    if place is None or recorder.selects + place.high - place.low >= _SELECTS:
+    if place is None or recorder.exchanges + place.high - place.low >= _SELECTS:
         raise CannotMerge
     rows = [(j, container[j]) for j in range(place.low, place.high + 1)]
     if not all(type(row) is list and -len(row) <= key < len(row) for _, row in rows):
         raise CannotMerge
-    recorder.selects += len(rows)
+    recorder.exchanges += len(rows)
     return place, rows
 
 
@@ -225,8 +225,8 @@ def _row_at(container: Any, entry: Any, rest: tuple[Any, ...]) -> tuple[list[Any
         raise CannotMerge
     rows = [(j, _memory(container)[(j, *rest)]) for j in range(place.low, place.high + 1)]
     shape, (_, *others) = np.shape(rows[0][1]), reversed(rows)
-    recorder.selects += len(others) * math.prod(shape)
-    if recorder.selects > _SELECTS:
+    recorder.exchanges += len(others) * math.prod(shape)
+    if recorder.exchanges > _SELECTS:
         raise CannotMerge
     made = _flat(rows[-1][1])
     for j, row in others:
@@ -254,8 +254,8 @@ def store_rows(value: Any, container: Any, entries: list[Any], rest: tuple[Any, 
         place = within(entry, -count, count - 1)
         if place is None:
             raise CannotMerge
-        recorder.selects += (place.high - place.low + 1) * math.prod(shape)
-        if recorder.selects > _SELECTS:
+        recorder.exchanges += (place.high - place.low + 1) * math.prod(shape)
+        if recorder.exchanges > _SELECTS:
             raise CannotMerge
         for j in range(place.low, place.high + 1):
             test, at = operator.eq(place, j), j % count

@@ -100,6 +100,7 @@ class Recorder(_Watched):  # type: ignore[misc]
         self.deep = 0  # calls in many such sides inside each other
         self.stores = 0  # places that stores by integers chose for
         self.selects = 0  # items among which integers that depend on numbers chose
+        self.exchanges = 0  # the same where rows are exchanged
         #: by id, what max or min gave, whether it was max, and of what; only for ``both``
         self.extremes: dict[int, tuple[Value, bool, list[Any]]] = {}
         self.watched: set[int] = set()  # ids of captured containers
