@@ -615,6 +615,21 @@ def test_a_method_put_in_the_place_of_one_of_a_model(monkeypatch):
     assert not shares(check(GPTS["a GPT"][0], [(p, [0, 1, 2, 1]), (p, [2, 1, 0, 1])]))
 
 
+@pytest.mark.parametrize(
+    "asking", [ASKING, isinstance, staticmethod(isinstance), {"it": isinstance}]
+)
+@pytest.mark.parametrize("of", [gpt.GPT, nn.Module], ids=repr)
+def test_what_is_put_into_the_class_of_a_model_is_not_known_with_it(of, asking, monkeypatch):
+    monkeypatch.setattr(of, "asking", asking, raising=False)
+
+    def f(p, tokens):
+        ask = gpt.GPT.asking["it"] if type(asking) is dict else gpt.GPT.asking
+        return gpt.GPT.of(CONFIG, p).loss(tokens) * (2.0 if ask(p["head"][0][0], float) else 3.0)
+
+    p = {key: matrix.tolist() for key, matrix in WEIGHTS.items()}
+    assert not shares(check(f, [(p, [0, 1, 2, 1]), (p, [2, 1, 0, 1])]))
+
+
 def test_one_list_in_two_places():
     row = [1.0, 2.0]
     for f in (

@@ -11,6 +11,7 @@ recorder see it, the attributes that are read, comparisons, and the operations t
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import enum
 import functools
 import itertools
@@ -127,6 +128,11 @@ _METHODS = frozenset(
 _EXACT = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_))
 
 
+#: what a class may hold that was made by code: functions, of which the code is looked at, and data
+_PARAMETERS = type(vars(dataclasses.make_dataclass("_", []))["__dataclass_params__"])
+_CODE = frozenset((types.FunctionType, int, float, bool, str, type(None)))
+#: what else Python writes into classes, and into dataclasses
+_OF_PYTHON = _CODE | {types.GetSetDescriptorType, dict, tuple, _PARAMETERS}
 #: functions and classes written as users write theirs that do the same with numbers as with
 #: Values: some ask which they have
 _EVEN = {
@@ -143,7 +149,14 @@ def _is_even(x: Any) -> bool:
         return False
     if x.__name__ not in _EVEN.get(x.__module__, ()):
         return False
-    return vars(sys.modules[x.__module__]).get(x.__name__) is x
+    is_here = vars(sys.modules[x.__module__]).get(x.__name__) is x
+    return is_here and (type(x) is types.FunctionType or all(map(_holds_code, x.__mro__[:-1])))
+
+
+def _holds_code(cls: type) -> bool:
+    """Whether nobody has put into a class what is no code of Python's, such as ``isinstance``."""
+    items = [(name, type(getattr(x, "__func__", x))) for name, x in vars(cls).items()]
+    return all(kind in (_OF_PYTHON if name[:2] == "__" else _CODE) for name, kind in items)
 
 
 def is_in_even(code: types.CodeType) -> bool:
