@@ -26,6 +26,7 @@ from chainrule.compiler.capture.standins import (
     by_numpy,
     is_numpys,
     plain,
+    without,
 )
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
@@ -111,7 +112,7 @@ class DataArray(np.ndarray[Any, Any]):
         if name != "_claimed" and hasattr(np.ndarray, name):
             refuse(f"setting {name!r} of an array of data")
         if name != "_claimed":
-            raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
+            raise AttributeError(without(np.ndarray, name))
         super().__setattr__(name, value)
 
     @property  # type: ignore[misc]
@@ -659,6 +660,7 @@ def _as_kind(x: Any, kind: np.dtype[Any]) -> Any:
     return x.as_kind(kind.type) if type(x) in (Traced, Whole, Detached) else kind.type(x)
 
 
+DataArray.__name__ = DataArray.__qualname__ = "numpy.ndarray"  # as messages of Python's have it
 #: what C knows of arrays
 ARRAY_TYPES: tuple[Any, ...] = (np.ndarray, DataArray, type(iter(np.zeros(1))))
 if kernels is not None:  # iter(array), without the error that numpy raises at its end
