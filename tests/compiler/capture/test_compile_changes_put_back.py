@@ -88,6 +88,14 @@ def updated(p, xs):
     return found * p[1]
 
 
+def begun_again(p, xs):
+    before = dict(xs)
+    del xs["a"], xs["b"]
+    found = len(NAMED)
+    xs.__init__(before)
+    return found * p[1]
+
+
 def flipped(p, xs):
     xs ^= True
     found = 2.0 if TRUTHS[0] else 3.0
@@ -102,7 +110,7 @@ OF_LISTS = extended, repeated, sliced, by_the_class, by_its_name, on_a_heap, in_
     ("f", "kept", "others"),
     [
         *[(f, KEPT, lambda: [5.0, 6.0]) for f in OF_LISTS],
-        *[(f, NAMED, lambda: {"a": 5.0, "b": 6.0}) for f in (joined, updated)],
+        *[(f, NAMED, lambda: {"a": 5.0, "b": 6.0}) for f in (joined, updated, begun_again)],
         (flipped, TRUTHS, lambda: np.array([True, False])),
     ],
     ids=lambda x: getattr(x, "__name__", ""),

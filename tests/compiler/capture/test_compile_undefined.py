@@ -6,6 +6,7 @@ import datetime
 import math
 import sys
 
+import numpy as np
 import pytest
 from compile_twins import (
     DATA,
@@ -21,7 +22,7 @@ from compile_twins import (
 from compile_view import View
 
 import chainrule
-from chainrule import Value, no_grad, nonfinite
+from chainrule import Value, no_grad, nonfinite, relu
 
 
 @pytest.mark.parametrize(
@@ -427,3 +428,20 @@ def test_the_reason_names_the_line_of_an_undefined_value_that_is_caught():
     fast = chainrule.compile(logarithm_or_twice)
     with pytest.warns(chainrule.FallbackWarning, match=r"log\(-1\) at test_compile_undefined.py:"):
         fast.value_and_grad([-1.0])
+
+
+def by_the_length_of_what_is_said(p, x):
+    try:
+        length = x.nothing
+    except AttributeError as error:
+        length = len(str(error))
+    return relu(p[1]) * length + p[0]
+
+
+@pytest.mark.parametrize("x", [2.0, 3, np.float64(2.0), np.int64(3), np.ones(2), np.arange(2)])
+def test_messages_have_the_names_of_the_types_of_what_was_passed(x):
+    """What is said makes no difference in the first call."""
+    eager = chainrule.value_and_grad(by_the_length_of_what_is_said)
+    fast = chainrule.compile(by_the_length_of_what_is_said, on_fallback="eager")
+    for scale in (-5.0, 2.0):
+        assert fast.value_and_grad([1.0, scale], x) == eager([1.0, scale], x)

@@ -20,6 +20,7 @@ from chainrule.compiler.capture.standins import (
     StandIn,
     Unrecordable,
     plain,
+    without,
 )
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
@@ -44,7 +45,7 @@ class DataArray(np.ndarray[Any, Any]):
         if name != "_claimed" and hasattr(np.ndarray, name):
             refuse(f"setting {name!r} of an array of data")
         if name != "_claimed":
-            raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
+            raise AttributeError(without(np.ndarray, name))
         super().__setattr__(name, value)
 
     @property  # type: ignore[misc]
@@ -309,6 +310,7 @@ def data_array(items: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype[Any
 
 # --- what else numpy's arrays have ----------------------------------------------------------------
 
+DataArray.__name__ = DataArray.__qualname__ = "numpy.ndarray"  # as messages of Python's have it
 #: what C knows of arrays
 ARRAY_TYPES: tuple[Any, ...] = (np.ndarray, DataArray, type(iter(np.zeros(1))))
 if kernels is not None:  # iter(array), without the error that numpy raises at its end

@@ -45,7 +45,8 @@ CHANGING = frozenset(
         *("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "add"),
         *("discard", "update", "setdefault", "popitem", "appendleft", "popleft", "fill"),
         *("extendleft", "rotate", "move_to_end", "__setitem__", "__setattr__", "at"),
-        *("put", "partition", "itemset", "byteswap", "resize"),
+        *("put", "partition", "itemset", "byteswap", "resize", "symmetric_difference_update"),
+        *("__init__", "__setstate__"),
         *(f"__{name}__" for name in OPERATORS.values()),
     )
 )

@@ -65,7 +65,14 @@ from chainrule.compiler.capture.questions import GETTERS
 from chainrule.compiler.capture.recalling import CACHED, recalled
 from chainrule.compiler.capture.rewriting import MAKERS, WATCHED, Hooks, Rewriter
 from chainrule.compiler.capture.sorting import FRONTS, Sorting, in_order
-from chainrule.compiler.capture.standins import Condition, Detached, StandIn, is_numpys, plain
+from chainrule.compiler.capture.standins import (
+    Condition,
+    Detached,
+    StandIn,
+    is_numpys,
+    plain,
+    without,
+)
 from chainrule.compiler.capture.substitutes import LINALG, NUMPY
 from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
@@ -253,7 +260,7 @@ def _calling() -> types.FrameType:
 def _refuse_own_names(x: StandIn, name: str) -> None:
     """Raise what Python raises where a stand-in has an attribute, but not what it stands for."""
     if not _may_have(x, name):
-        raise AttributeError(f"{x.__class__.__name__!r} object has no attribute {name!r}")
+        raise AttributeError(without(x.__class__, name))
 
 
 def _may_have(x: StandIn, name: str) -> bool:

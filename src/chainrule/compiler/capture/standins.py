@@ -256,7 +256,7 @@ class Detached(StandIn, Number):
         by_python = _reads_attribute(sys._getframe(1))
         row = None if by_python or self._rounds() else UNARY.get(name)
         if row is None and not hasattr(self.kind, name):
-            raise AttributeError(f"'float' object has no attribute {name!r}")
+            raise AttributeError(without(self.kind, name))
         if row is not None:  # numpy's functions of an array of objects ask their items
             return lambda: self.as_numpy(row, self)
         if name in _OF_TYPE:
@@ -413,6 +413,12 @@ for _name in (
     *("__neg__", "__pos__", "__abs__", "__invert__", "__round__", "__reduce_ex__", *BINARY),
 ):
     setattr(Condition, _name, _decided(_name))
+
+
+def without(kind: type, name: str) -> str:
+    """What Python says where an object of a type has no such attribute."""
+    module = "numpy." if kind.__module__ == "numpy" else ""
+    return f"{module + kind.__name__!r} object has no attribute {name!r}"
 
 
 # Python's own messages name the types: "unsupported operand type(s) for +: 'int' and 'str'".

@@ -22,7 +22,7 @@ from chainrule.compiler.capture.integers import (
     STEPS,
 )
 from chainrule.compiler.capture.operators import BINARY
-from chainrule.compiler.capture.standins import Condition, Detached, StandIn, plain
+from chainrule.compiler.capture.standins import Condition, Detached, StandIn, plain, without
 from chainrule.core import errors, ops
 from chainrule.core.backend import Value
 from chainrule.trees import NARROW
@@ -170,7 +170,7 @@ class Traced(StandIn):
     def __getattr__(self, name: str) -> Any:
         kind = self.__class__
         if not hasattr(kind, name):  # which integer it is does not matter, as where numpy asks
-            raise AttributeError(f"'{kind.__name__}' object has no attribute {name!r}")
+            raise AttributeError(without(kind, name))
         return getattr(self.static(), name)
 
 
