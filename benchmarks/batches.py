@@ -47,7 +47,12 @@ def batches(compiled, params, samples):
 
     def in_batches(size):
         parts = [samples[k : k + size] for k in range(0, len(samples), size)]
-        return lambda: [function.batch_value_and_grad(params, part) for part in parts]
+
+        def turn():  # which keeps no result, as ``calls`` keeps none
+            for part in parts:
+                function.batch_value_and_grad(params, part)
+
+        return turn
 
     return {1: calls} | {size: in_batches(size) for size in SIZES}, len(samples)
 
