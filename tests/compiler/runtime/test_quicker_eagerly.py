@@ -1,5 +1,7 @@
 """Calls that eager mode answers, because replays would compare too much."""
 
+import collections
+
 import numpy as np
 import pytest
 
@@ -205,3 +207,22 @@ def test_what_grows_outside_is_not_gone_through_again_and_again():
         for k in range(60_000):
             assert fast.value_and_grad([2.0], k)[0] == 2.0
     assert sum(gone_through) < 60_000  # which is once, of a dict that had 60,000 items at its end
+
+
+def test_plain_calls_that_are_refused_are_left_to_the_gate():
+    """Their results are floats, which do not tell how much was computed."""
+    waiting = collections.deque([1.0, 2.0])
+    fast = chainrule.compile(lambda p, x: [waiting[0], p[0] * x], on_fallback="eager")
+    looks = 0
+    with pytest.MonkeyPatch.context() as patch:
+        rests = fast.dispatch.rests
+
+        def counted(*arguments):
+            nonlocal looks
+            looks += 1
+            return rests(*arguments)
+
+        patch.setattr(fast.dispatch, "rests", counted)
+        for k in range(5_000):
+            assert fast([2.0], k) == [1.0, 2.0 * k]
+    assert looks < 500

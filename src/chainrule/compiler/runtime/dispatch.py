@@ -244,7 +244,7 @@ class Dispatch:
             if wait is None:
                 return False
             run = self._leave_unserved()
-            self._waiting.begin(wait, self._pipeline)
+            self._waiting.begin(wait, self._pipeline, has_graph)
             self.counts.calls += 1
             self._last = Path.EAGER
             if run.reason is None:

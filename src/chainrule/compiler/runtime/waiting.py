@@ -108,14 +108,14 @@ class Waiting:
             # It takes a while to find out whether it joins.
             return self.affords_recording(call, joins=True) and pipeline.may_join(call)
 
-    def begin(self, wait: Wait, pipeline: Pipeline | None) -> None:
+    def begin(self, wait: Wait, pipeline: Pipeline | None, has_graph: bool) -> None:
         """Let the gate run the calls after this one that wait for the same.
 
         Nothing is to be told or learnt of them: the user, that many are not served, or the ledger,
-        how much a call computes.
+        how much a call computes. Of that a call tells only if it ``has_graph``.
         """
         ledger, calls = self._ledger, wait.calls
-        if ledger.instructions is None:
+        if ledger.instructions is None and has_graph:
             calls = ledger.longest_rest_unsized
         until_told = None if pipeline is None else self._notices.until_told
         self._first.resting = max(0, (min(calls, until_told) if until_told else calls) - 1)
