@@ -192,7 +192,7 @@ def _rows_at(container: Any, place: Any, key: Any) -> tuple[Whole, list[tuple[in
 
 def rows_key(container: Any, key: Any) -> tuple[list[Any], tuple[Any, ...]] | None:
     """The rows, and the parts of them, of a key as ``[[k, p]]`` with a Whole in it; else None."""
-    entries, *rest = key if type(key) is tuple else (key,)
+    entries, *rest = key if type(key) is tuple and key else (key,)
     if type(entries) is not list or not any(type(x) is Whole for x in entries):
         return None
     recorder, dtype = modes.recorder, getattr(container, "dtype", np.dtype(bool))
