@@ -374,6 +374,25 @@ def test_rows_of_arrays_are_exchanged(f):
     compared(lambda b, A: f(A, b), 40, 3, lambda A, b: as_arrays(b, A))
 
 
+def of_data(w, A, b):
+    A, b, n = A * 1.0, b * 1.0, len(b)
+    for k in range(n):
+        p = k + np.argmax(np.abs(A[k:, k]))
+        A[[k, p]] = A[[p, k]]
+        b[[k, p]] = b[[p, k]]
+        for i in range(k + 1, n):
+            f = A[i, k] / A[k, k]
+            A[i, k:] = A[i, k:] - f * A[k, k:]
+            b[i] = b[i] - f * b[k]
+    return w[0] * (A * A).sum() + w[1] * (b**3).sum()
+
+
+def test_rows_of_data_are_exchanged():
+    fast = compared(of_data, 60, 3, lambda A, b: ([1.0, 2.0], *as_arrays(A, b)), ties=False)
+    assert fast.dispatch.counts.traces <= 5
+    assert fast.dispatch.counts.eager == 0
+
+
 # --- who could tell -------------------------------------------------------------------------------
 
 
