@@ -345,7 +345,8 @@ def with_views(A, b):
 
 
 def copied_rows(A, b):
-    M = A.copy()
+    M = A.copy()[()]
+    M[()] = A
     p = np.argmin(np.abs(M[:, 1]))
     rows = M[[p, 0, p]]
     rows[0, 0] = b[0] * 3
@@ -355,7 +356,7 @@ def copied_rows(A, b):
 
 def the_same_row_several_times(A, b):
     M = A.copy()
-    p = np.argmax(b * b)
+    p = np.argmax(A[:, 2] * A[:, 2])
     M[[p, 0, p]] = M[[0, 1, 2]]
     return ((M**3) * np.arange(1.0, 4.0)).sum() + M[0, 1] * M[1, 2]
 
@@ -366,9 +367,30 @@ ARRAYS = [augmented, in_parts, with_views, copied_rows, the_same_row_several_tim
 @pytest.mark.parametrize("f", ARRAYS, ids=lambda f: f.__name__)
 def test_rows_of_arrays_are_exchanged(f):
     fast = compared(f, 60, 3, as_arrays, ties=False)
-    assert (fast.dispatch.counts.traces, fast.dispatch.counts.eager) <= (5, 0)
+    assert fast.dispatch.counts.traces <= 5
+    assert fast.dispatch.counts.eager == 0
+    assert " inputs, 0 guards" in fast.report()
     compared(f, 40, 3, as_arrays)
     compared(lambda b, A: f(A, b), 40, 3, lambda A, b: as_arrays(b, A))
+
+
+def of_data(w, A, b):
+    A, b, n = A * 1.0, b * 1.0, len(b)
+    for k in range(n):
+        p = k + np.argmax(np.abs(A[k:, k]))
+        A[[k, p]] = A[[p, k]]
+        b[[k, p]] = b[[p, k]]
+        for i in range(k + 1, n):
+            f = A[i, k] / A[k, k]
+            A[i, k:] = A[i, k:] - f * A[k, k:]
+            b[i] = b[i] - f * b[k]
+    return w[0] * (A * A).sum() + w[1] * (b**3).sum()
+
+
+def test_rows_of_data_are_exchanged():
+    fast = compared(of_data, 60, 3, lambda A, b: ([1.0, 2.0], *as_arrays(A, b)), ties=False)
+    assert fast.dispatch.counts.traces <= 5
+    assert fast.dispatch.counts.eager == 0
 
 
 # --- who could tell -------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ def _rows_at(container: Any, place: Any, key: Any) -> tuple[Whole, list[tuple[in
 
 def rows_key(container: Any, key: Any) -> tuple[list[Any], tuple[Any, ...]] | None:
     """The rows, and the parts of them, of a key as ``[[k, p]]`` with a Whole in it; else None."""
-    entries, *rest = key if type(key) is tuple else (key,)
+    entries, *rest = key if type(key) is tuple and key else (key,)
     if type(entries) is not list or not any(type(x) is Whole for x in entries):
         return None
     recorder, dtype = modes.recorder, getattr(container, "dtype", np.dtype(bool))
@@ -219,12 +219,12 @@ def _row_at(container: Any, entry: Any, rest: tuple[Any, ...]) -> tuple[list[Any
     assert recorder is not None
     if type(entry) is int:
         row = _memory(container)[(entry, *rest)]
-        return _flat(row), np.shape(row)
+        return _flat(row), _shape(row)
     place = within(entry, -len(container), len(container) - 1)
     if place is None:
         raise CannotMerge
     rows = [(j, _memory(container)[(j, *rest)]) for j in range(place.low, place.high + 1)]
-    shape, (_, *others) = np.shape(rows[0][1]), reversed(rows)
+    shape, (_, *others) = _shape(rows[0][1]), reversed(rows)
     recorder.exchanges += len(others) * math.prod(shape)
     if recorder.exchanges > _SELECTS:
         raise CannotMerge
@@ -242,7 +242,7 @@ def store_rows(value: Any, container: Any, entries: list[Any], rest: tuple[Any, 
     """
     recorder, memory, count = modes.recorder, _memory(container), len(container)
     assert recorder is not None
-    shape = np.shape(memory[(0, *rest)])
+    shape = _shape(memory[(0, *rest)])
     alike = type(value) is type(container) and value.dtype == container.dtype
     if recorder.forks or not alike or value.shape != (len(entries), *shape):
         raise CannotMerge
@@ -272,3 +272,7 @@ def _memory(array: Any) -> Any:
 
 def _flat(row: Any) -> list[Any]:
     return row.ravel().tolist() if isinstance(row, np.ndarray) else [row]
+
+
+def _shape(row: Any) -> tuple[int, ...]:
+    return row.shape if isinstance(row, np.ndarray) else ()
