@@ -532,6 +532,11 @@ for _name, _act in {
 
 # sums
 case("vsum", lambda s: vsum([s.a, s.b, 2.0, s.c]))
+case("where", lambda s: [_native.where(True, s.a, 1.5), _native.where(s.a, 0.5, s.b)])
+case("clip", lambda s: [_native.clip(s.a, 0.0, 1), _native.clip(s.b, None, None)])
+case("maximum", lambda s: [_native.maximum(*x) for x in ((s.a, s.b), (1.5, s.a), (s.a, 2))])
+case("minimum", lambda s: [_native.minimum(*x) for x in ((s.a, s.b), (1.5, s.a), (s.a, 2))])
+case("exchange", lambda s: _native.exchange({"a": s.a}, (("a", s.a, s.b), ("c", s.a, s.b))))
 case("vsum of an iterator", lambda s: vsum(iter((s.a, s.b, s.c))))
 case("vsum of nothing", lambda s: vsum([]))
 case("vsum of numbers", lambda s: vsum([1.0, 2.0]))

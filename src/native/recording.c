@@ -105,8 +105,11 @@ static PyObject *exchange(PyObject *Py_UNUSED(module), PyObject *args) {
     }
     for (Py_ssize_t k = 0, count = PyTuple_Size(places); k < count; k++) {
         PyObject *place = PyTuple_GetItem(places, k);
+        if (!PyTuple_CheckExact(place) || PyTuple_Size(place) != 3) {
+            return PyErr_Format(PyExc_TypeError, "what is exchanged is a name, what is there and what shall be");
+        }
         PyObject *name = PyTuple_GetItem(place, 0), *before = PyTuple_GetItem(place, 1), *after = PyTuple_GetItem(place, 2);
-        PyObject *now = after == NULL ? NULL : PyDict_GetItemWithError(names, name);
+        PyObject *now = PyDict_GetItemWithError(names, name);
         if (now == NULL ? PyErr_Occurred() != NULL : now == before && PyDict_SetItem(names, name, after) < 0) {
             return NULL;
         }

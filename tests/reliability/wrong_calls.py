@@ -359,6 +359,11 @@ ENTRIES: dict[str, Entry] = {
     "Instructions.hashed": (lambda *x: marked().hashed(*x), lambda: ()),
     "Instructions.mark": (lambda *x: marked().mark(*x), lambda: (small()[0],)),
     "wrong Instructions": (lambda *x: _native.Instructions(*x).finish([], [], []), written_parts),
+    "where": (_native.where, lambda: (True, small()[0], 1.5)),
+    "clip": (_native.clip, lambda: (small()[0], 0.0, None)),
+    "maximum": (_native.maximum, lambda: (small()[0], 1.5)),
+    "minimum": (_native.minimum, lambda: (1.5, small()[0])),
+    "exchange": (_native.exchange, lambda: ({"a": 1.5}, (("a", 1.5, 2.5),))),
     "record_row": (row_of, lambda: (ops.first_max, (small()[2], 1.5))),
     "apply_row": (applied, lambda: (ops.first_max, small()[2], 1.5)),
     "group_shapes": (
@@ -583,7 +588,7 @@ for _name in "add radd sub rsub mul rmul truediv rtruediv pow rpow lt le gt ge e
         lambda x, name=f"__{_name}__": getattr(small()[0], name)(x),
         lambda: (2.0,),
     )
-for _name in "abs exp log relu tanh sigmoid sqrt sin cos erf".split():
+for _name in "abs exp log relu tanh sigmoid softplus sqrt sin cos erf".split():
     ENTRIES[f"Value.{_name}"] = (
         lambda *x, name=_name: getattr(small()[0], name)(*x),
         lambda: (),
