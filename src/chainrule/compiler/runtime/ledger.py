@@ -281,7 +281,7 @@ class Ledger:
         self._put_by = min(MOST_PUT_BY, self._put_by + calls * PUT_BY * EAGER.of(least))
         if quickly:
             saved = calls * (EAGER.of(instructions) - REPLAY.each * instructions)
-            self._rest.answered(eager, saved, self._eager)
+            self._rest.answered(eager, saved, EAGER.of(self._size))
         else:
             self._rest.replayed(took - eager)
 
