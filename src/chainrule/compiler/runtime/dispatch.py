@@ -239,7 +239,8 @@ class Dispatch:
         if self._waiting.now(self._pipeline, has_graph) is None:
             return False
         with self.lock:
-            self._enter_rested()
+            if self._waiting.enter(self._pipeline):
+                self._last = Path.EAGER
             wait = self._waiting.now(self._pipeline, has_graph)
             if wait is None:
                 return False
@@ -252,11 +253,6 @@ class Dispatch:
             else:
                 self.fall_back(run.reason)
         return True
-
-    def _enter_rested(self) -> None:
-        """Count the calls that the gate ran eagerly."""
-        if self._waiting.enter(self._pipeline):
-            self._last = Path.EAGER
 
     def leave_to_eager(self) -> None:
         """Count a call that runs eagerly for this once."""
@@ -304,7 +300,8 @@ class Dispatch:
 
     def _enter_quick_calls(self) -> None:
         """Count the calls that the gate answered, all of them like the last."""
-        self._enter_rested()
+        if self._waiting.enter(self._pipeline):
+            self._last = Path.EAGER
         calls, variant = self.gate.quick, self.gate.answered
         if not calls or variant is None:
             return

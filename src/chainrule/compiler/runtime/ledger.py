@@ -270,8 +270,10 @@ class Ledger:
         ``tried``: how many variants were before it, in vain.
         """
         instructions = self._of_eager(instructions)
-        eager, in_vain = calls * EAGER.of(instructions), tried * trying_takes(instructions)
-        took = 0.0 if quickly else REPLAY.of(instructions) + in_vain
+        each, took = EAGER.of(instructions), 0.0
+        eager = calls * each
+        if not quickly:
+            took = REPLAY.of(instructions) + tried * trying_takes(instructions)
         self._calls += calls
         coming = min(COMING, max(1.0, EXPECTED / self._calls))
         self._unused = max(0.0, self._unused - coming * eager / RECORD.of(instructions))
@@ -281,8 +283,8 @@ class Ledger:
         least = instructions if nodes is None else min(nodes, instructions)
         self._put_by = min(MOST_PUT_BY, self._put_by + calls * PUT_BY * EAGER.of(least))
         if quickly:
-            saved = calls * (EAGER.of(instructions) - REPLAY.each * instructions)
-            self._rest.answered(eager, saved, self._eager)
+            saved = calls * (each - REPLAY.each * instructions)
+            self._rest.answered(eager, saved, EAGER.of(self._size))
         else:
             self._rest.replayed(took - eager)
 

@@ -26,9 +26,8 @@ class Rest:
         self.calls = 0  # that are to run eagerly, whatever they earn
         self.failures = 0  # eager calls in a row that ended in an error
         self._refusals = 0  # in a row
-        self._undefined = (
-            0  # calls in which a number was, and that no replay beside the fast path followed
-        )
+        #: calls in which a number was undefined, and that no replay beside the fast path followed
+        self._undefined = 0
         self._looks = LOOKS * REPLAY.fixed  # seconds for looking in vain, which eager calls earn
         self._quick = 0.0  # seconds that the fast path saved, less those of trying in vain
 

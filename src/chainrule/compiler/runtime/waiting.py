@@ -131,12 +131,11 @@ class Waiting:
 
         Returns whether there were any such calls.
         """
-        tried, self._gate.tried = self._gate.tried, 0
-        if tried and self._ledger.declined(tried):
-            self._gate.path = None
-        if tried:
-            self._tried_at = self._counts.calls
-        self._choose_counting(pipeline)
+        gate, is_spread = self._gate, pipeline is not None and pipeline.is_spread
+        if gate.tried:
+            self._enter_tried()
+        if is_spread or gate.due:
+            self._choose_counting(is_spread)
         calls = self._first.take_rested()
         if calls:
             self._counts.calls += calls
@@ -149,9 +148,15 @@ class Waiting:
                 self._ledger.failed(failed)
         return calls > 0
 
-    def _choose_counting(self, pipeline: Pipeline | None) -> None:
+    def _enter_tried(self) -> None:
+        """Cached calls were run in vain."""
+        tried, self._gate.tried = self._gate.tried, 0
+        self._tried_at = self._counts.calls
+        if self._ledger.declined(tried):
+            self._gate.path = None
+
+    def _choose_counting(self, is_spread: bool) -> None:
         """Let the gate count calls alike where recordings at the first sight were in vain."""
-        is_spread = pipeline is not None and pipeline.is_spread
         may_count = is_spread and self._gate is self._first and kernels is not None
         counted, self._gate.due = self._gate.due, self._ledger.calls_due if may_count else 0
         if counted and not self._gate.due:
