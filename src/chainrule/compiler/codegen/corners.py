@@ -25,7 +25,7 @@ from chainrule.compiler.codegen.vectors import Variable
 from chainrule.compiler.codegen.walks import Walk, Walks
 from chainrule.compiler.lift.corners import FLOOR, RESULT, Pair, Side, corners, sure_zeros
 from chainrule.compiler.lift.graph import EXTREME, RULE, SUM
-from chainrule.compiler.lift.margins import NEAR
+from chainrule.compiler.lift.nearness import NEAR
 from chainrule.compiler.lift.program import Addresses, Instruction, Makers, Terms, distinct
 from chainrule.core import ops
 

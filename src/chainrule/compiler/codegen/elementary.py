@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from chainrule.compiler.codegen.coefficients import FORMATS, Format
-from chainrule.compiler.lift import margins
+from chainrule.compiler.lift import nearness
 from chainrule.compiler.lift.exactness import COMPARISONS
 from chainrule.core import ops, rounding
 from chainrule.core.ops import Op
@@ -446,7 +446,7 @@ def _checked(row: Op) -> Callable[..., Vector]:
     """Whether rounding may decide something, where eager's numbers are doubles always."""
 
     def check(*xs: Vector) -> Vector:
-        near = margins.NEAR if xs[0].code.dtype == "float64" else 1e-4
+        near = nearness.NEAR if xs[0].code.dtype == "float64" else 1e-4
         checked: Vector = row.forward(*xs, near)
         return checked
 
@@ -483,7 +483,7 @@ INLINE: dict[str, Callable[..., Vector]] = {
 ROWS: dict[Op, Callable[..., Vector]] = {
     ops.sigmoid: _shared(sigmoid),
     **{row: _compared(row) for row in COMPARISONS},
-    **{row: _checked(row) for row in margins.CHECKS},
+    **{row: _checked(row) for row in nearness.CHECKS},
     rounding.floor: lambda x: _unless_near_a_jump(x.intrinsic("floor"), x),
     rounding.ceil: lambda x: _unless_near_a_jump(x.intrinsic("ceil"), x),
     rounding.trunc: lambda x: _unless_near_a_jump(x.intrinsic("trunc"), x),

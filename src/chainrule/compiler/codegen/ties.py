@@ -22,7 +22,7 @@ from chainrule.compiler.codegen.ir import Condition, Integers, Offset, Vector
 from chainrule.compiler.codegen.walks import Trip, Walk
 from chainrule.compiler.lift.corners import BOUND
 from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM
-from chainrule.compiler.lift.margins import NEAR
+from chainrule.compiler.lift.nearness import NEAR
 from chainrule.compiler.lift.program import Addresses, Instruction
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from chainrule.compiler.lift.exactness import CHOOSING, COMPARISONS, ROUNDS, Truths, rounds_once
 from chainrule.compiler.lift.graph import GATHER, RULE, SUM
-from chainrule.compiler.lift.margins import NEAR
+from chainrule.compiler.lift.nearness import NEAR
 from chainrule.compiler.lift.program import Instruction, Program
 from chainrule.core import ops
 from chainrule.core.ops import Op

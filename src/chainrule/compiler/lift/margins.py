@@ -22,8 +22,7 @@ them, products, and sums of what is never negative. There the number itself is t
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -38,11 +37,18 @@ from chainrule.compiler.capture.recordings import (
     two_columns,
 )
 from chainrule.compiler.lift.exactness import COMPARISONS
+from chainrule.compiler.lift.nearness import (
+    NEAR,
+    Unknown,
+    near_cut,
+    near_tie,
+    near_whole,
+    slope_squared,
+)
 from chainrule.compiler.lift.poles import NEVER_NEGATIVE, End, Poles
 from chainrule.core import ops, rounding
-from chainrule.core.ops import Op, no_gradient
+from chainrule.core.ops import Op
 
-NEAR = 1e-10  # measured by the root of the sum of the squares of all terms
 JUMPS = (rounding.floor, rounding.ceil, rounding.trunc, rounding.round)
 FIRST_NUMBER = 1 << 40  # stands for the position of a new constant, until all are known
 RATIOS = (rounding.floor_divide, rounding.mod)
@@ -56,54 +62,6 @@ _SMOOTH = (
 #: their slopes are 1 at most, also where they have none
 _CHOOSING = (ops.detach, ops.first_max, ops.first_min, ops.maximum, ops.minimum, ops.clip)
 _FLAT = (*_CHOOSING, ops.abs, ops.relu, ops.leaky_relu)
-
-
-def too_near(distance: Any, squares: Any, near: float = NEAR) -> Any:
-    """0, or not a number where a distance may be rounding alone."""
-    return ops.where(distance * distance > near * near * squares, 0.0, math.nan)
-
-
-def _near_cut(y: Any, x: Any, squares: Any, near: float = NEAR) -> Any:
-    """The same for the jump of atan2, which is where y is a zero and x is not positive."""
-    return ops.where(x > 0.0, 0.0, too_near(y, squares, near))
-
-
-def _check(name: str, forward: Callable[..., Any], arity: int) -> Op:
-    return Op(name, name, name, forward, (no_gradient,) * arity)
-
-
-near_tie = _check("near_tie", lambda a, b, q, n=NEAR: too_near(a - b, q, n), 3)
-near_cut = _check("near_cut", _near_cut, 3)
-near_whole = _check("near_whole", lambda x, q, n=NEAR: too_near(x - rounding.nearest(x), q, n), 2)
-CHECKS = (near_tie, near_cut, near_whole)
-
-
-class Unknown(Exception):
-    """What went into a number cannot be told."""
-
-
-#: the slopes of a quotient of data, which has no derivative
-_QUOTIENT: tuple[Callable[..., Any], ...] = (
-    lambda y, a, b: ops.div(1.0, b),
-    lambda y, a, b: ops.div(-y, b),
-)
-
-
-@functools.cache
-def _slope(op: Op, k: int) -> Op:
-    """The square of a slope, from the result and the operands."""
-
-    slope_of = _QUOTIENT[k] if op is ops.divide else op.partials[k]
-    if slope_of is no_gradient:
-        raise Unknown
-
-    def forward(*numbers: Any) -> Any:
-        slope = slope_of(*numbers)
-        return slope * slope
-
-    name = f"square of slope {k} of {op.name}"
-    partials = (no_gradient,) * (1 + op.arity)
-    return Op(name, name, name, forward, partials, op.parameters)
 
 
 class _Read(NamedTuple):
@@ -440,7 +398,7 @@ class _Margins:
         squares = [self._add(ops.mul, [read, read])]
         for k, operand in enumerate(reads):
             if not self._sort_of(operand).is_exact:
-                slope = self._add(_slope(rule, k), numbers, self._parameters(i))
+                slope = self._add(slope_squared(rule, k), numbers, self._parameters(i))
                 squares.append(self._add(ops.mul, [slope, self._of(operand)]))
         return self._sum(squares)
 
@@ -533,7 +491,7 @@ class _Margins:
             squares = [self._add(ops.mul, [ratio, ratio])]
             for k, read in enumerate(reads):
                 if read in inexact:
-                    slope = self._add(_slope(ops.divide, k), [ratio, reads[0], by])
+                    slope = self._add(slope_squared(ops.divide, k), [ratio, reads[0], by])
                     squares.append(self._add(ops.mul, [slope, self._of(read)]))
             self._add(near_whole, [ratio, self._sum(squares)])
         else:
