@@ -64,7 +64,7 @@ def unchecked(monkeypatch):
     from chainrule.compiler.runtime import pipeline
 
     monkeypatch.setattr(pipeline, "check_against_eager", lambda *_: None)
-    monkeypatch.setattr(tracing, "confirm", lambda *_: None)
+    monkeypatch.setattr(tracing, "confirm", lambda *_, **__: None)
 
 
 @pytest.fixture
