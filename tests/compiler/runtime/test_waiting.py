@@ -82,7 +82,7 @@ def test_the_gate_runs_the_calls_after_this_one_and_none_after_they_were_looked_
     f = Function()
     f.ledger.refused()
     f.ledger.refused()
-    f.waiting.begin(f.waiting.now(RECORDED), RECORDED)
+    f.waiting.begin(f.waiting.now(RECORDED), RECORDED, True)
     assert f.gate.resting == 7
     assert not f.waiting.end(RECORDED)
     assert f.gate.resting == 0
@@ -92,10 +92,10 @@ def test_no_more_calls_are_waited_for_than_until_the_user_is_told():
     f = Function()
     for _ in range(4):
         f.ledger.refused()
-    f.waiting.begin(f.waiting.now(RECORDED), RECORDED)
+    f.waiting.begin(f.waiting.now(RECORDED), RECORDED, True)
     assert f.gate.resting == MOST_UNSERVED - 1
     f.notices.tell_of_unserved()
-    f.waiting.begin(f.waiting.now(RECORDED), RECORDED)
+    f.waiting.begin(f.waiting.now(RECORDED), RECORDED, True)
     assert f.gate.resting == 511
 
 
@@ -103,11 +103,19 @@ def test_while_nobody_knows_how_much_a_call_computes_the_next_one_may_tell():
     f = Function(size=None)
     f.ledger.refused()
     f.ledger.refused()
-    f.waiting.begin(f.waiting.now(RECORDED), RECORDED)
+    f.waiting.begin(f.waiting.now(RECORDED), RECORDED, True)
     assert f.gate.resting == 0
     f.ledger.failed(5)
-    f.waiting.begin(f.waiting.now(RECORDED), RECORDED)
+    f.waiting.begin(f.waiting.now(RECORDED), RECORDED, True)
     assert f.gate.resting == 4
+
+
+def test_of_calls_that_make_no_graph_none_tells_how_much_it_computes():
+    f = Function(size=None)
+    f.ledger.refused()
+    f.ledger.refused()
+    f.waiting.begin(f.waiting.now(RECORDED), RECORDED, False)
+    assert f.gate.resting == 7
 
 
 def test_calls_that_the_gate_ran_are_counted_once_and_end_the_wait():
