@@ -346,6 +346,15 @@ for _name, _f in {
     "imul": lambda s: _native.imul([1], 2),
     "ior": lambda s: _native.ior({1: 2}, {3: 4}),
     "ixor": lambda s: _native.ixor({1}, {2}),
+    "isub": lambda s: _native.isub({1, 2}, {2}),
+    "iand": lambda s: _native.iand({1, 2}, {2}),
+    "imatmul": lambda s: _native.imatmul(np.eye(2), np.eye(2)),
+    "itruediv": lambda s: _native.itruediv(np.ones(2), 2.0),
+    "ifloordiv": lambda s: _native.ifloordiv(np.ones(2), 2.0),
+    "imod": lambda s: _native.imod(np.ones(2), 2.0),
+    "ipow": lambda s: _native.ipow(np.ones(2), 2.0),
+    "ilshift": lambda s: _native.ilshift(np.ones(2, int), 2),
+    "irshift": lambda s: _native.irshift(np.ones(2, int), 2),
 }.items():
     case(_name, recorded(_f), prepare=with_extra(0, recorder=written), python=True)
 case("set_hooks", lambda s: _native.set_hooks(*HOOK_PARTS))

@@ -20,6 +20,7 @@ import chainrule
 from chainrule import Value, exp, log, sigmoid, sqrt, tanh, vsum, where
 from chainrule.compiler.codegen import emit, jit
 from chainrule.compiler.codegen.contraction import Emitter
+from chainrule.compiler.codegen.instructions import differentiated
 from chainrule.compiler.codegen.ir import Code, Vector, literal
 from chainrule.compiler.codegen.walks import Walks
 from chainrule.compiler.lift import interpreter as arrays
@@ -363,8 +364,9 @@ def test_modules_verify_and_agree_at_every_width(function, others, width, batch,
         close(code.results(lane), arena[program.shared :], LIMITS[dtype])
         adjoint = arrays.sweep(program, arena, gathered[lane], root) * seeds[lane]
         shared += adjoint[: program.inputs]
-        own = adjoint[program.shared : program.shared + len(program.private)]
-        close(code.gradient()[1][:, lane], own, LIMITS[dtype])
+        count = differentiated(program)  # data, which come last, have none
+        own = adjoint[program.shared : program.shared + count]
+        close(code.gradient()[1][:count, lane], own, LIMITS[dtype])
     shared[program.private] = code.gradient()[0][program.private]  # holes
     close(code.gradient()[0], shared, LIMITS[dtype])
 
