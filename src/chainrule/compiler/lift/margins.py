@@ -102,16 +102,16 @@ def with_margins(recording: Recording, poles: bool = True) -> Recording:
     ends = looked.found() if poles else []
     if not len(users) and not ends:
         return recording
-    return _Margins(recording, users.tolist(), ends, looked.doubtful).made()
+    return _Margins(recording, users.tolist(), ends, looked).made()
 
 
 class _Margins:
     def __init__(
-        self, recording: Recording, users: list[int], ends: list[End], doubtful: set[int]
+        self, recording: Recording, users: list[int], ends: list[End], poles: Poles
     ) -> None:
-        """``doubtful``: what may be zero by rounding alone, of what the ends depend on."""
+        """``poles``: what found the ends."""
         self.recording, self.users, self.size = recording, users, len(recording)
-        self.doubtful = doubtful
+        self.poles, self.doubtful = poles, poles.doubtful
         self.ends: dict[int, list[tuple[_Read, float]]] = {}  # by instruction
         self.rules = list(recording.rules)
         self.code_of = {rule: FIRST_RULE + k for k, rule in enumerate(self.rules)}
@@ -473,19 +473,24 @@ class _Margins:
         if rule is ops.divide:
             by = self._square(reads[1]) if number is None else self._constant(number * number)
             return self._add(rule, [self._terms(reads[0]), by])
-        if rule is ops.mul and reads[0] != reads[1]:
+        is_square = rule is ops.mul and self.poles.are_alike(*[r.position for r in reads])
+        if rule is ops.mul and not is_square:
             of_both = [self._terms(r) for r in reads]
             both = self._times([*of_both, self._constant(NEAR * NEAR)])
             crossed = zip(reads, reversed(of_both), strict=True)
             return self._sum([*[self._times([self._square(r), q]) for r, q in crossed], both])
-        if rule is ops.mul or rule is ops.pow:
-            power = 2.0 if rule is ops.mul else self._parameters(i)[0]
+        if is_square or rule is ops.pow:
+            power = 2.0 if is_square else self._parameters(i)[0]
             terms = self._terms(reads[0])
-            raised = terms if power == 1.0 else self._add(ops.pow, [terms], (power,))
+            by_two = power == 2.0
+            raised = self._times([terms, terms]) if by_two else self._raised(terms, power)
             scale = self._constant(NEAR ** (2.0 * power - 2.0))
             return self._sum([self._square(read), self._times([raised, scale])])
         more = [self._constant(number * number)] if number is not None else []
         return self._sum([*[self._terms(r) for r in reads], *more])
+
+    def _raised(self, read: _Read, power: float) -> _Read:
+        return read if power == 1.0 else self._add(ops.pow, [read], (power,))
 
     def _square(self, read: _Read) -> _Read:
         if read.owner < 0 and self.given_codes[read.position] == CONSTANT:
@@ -493,7 +498,9 @@ class _Margins:
         return self._add(ops.mul, [read, read])
 
     def _times(self, factors: list[_Read]) -> _Read:
-        return functools.reduce(lambda a, b: self._add(ops.mul, [a, b]), factors)
+        one = self.known.get(1.0)
+        some = [x for x in factors if x.position != one] or factors[:1]
+        return functools.reduce(lambda a, b: self._add(ops.mul, [a, b]), some)
 
     # --- what rounding may decide -----------------------------------------------------------------
 

@@ -69,6 +69,7 @@ class Poles:
             zip(selected.tolist(), recording.selection.owners.tolist(), strict=True)
         )
         self._safe: set[int] = set()  # never negative
+        self._are_alike: dict[tuple[int, int], bool] = {}
         self._are_positive: dict[int, bool] = {}
         self._are_doubtful: dict[int, bool] = {}
         self._code_of = {rule: FIRST_RULE + k for k, rule in enumerate(recording.rules)}
@@ -275,23 +276,29 @@ class Poles:
         row = [p for p in row if p != -1]
         if rule in NEVER_NEGATIVE or (rule is ops.pow and float(constants[0] / 2.0).is_integer()):
             return []
-        if rule is ops.mul and len(row) == 2 and self._are_alike(*row):
+        if rule is ops.mul and len(row) == 2 and self.are_alike(*row):
             return []
         if rule not in _KEEPS_SIGN or (self.recording.number[i] and not constants[0] >= 0.0):
             return None
         return row
 
-    def _are_alike(self, a: int, b: int, depth: int = DEPTH) -> bool:
+    def are_alike(self, a: int, b: int, depth: int = DEPTH) -> bool:
         """Whether two numbers are one, or were computed one like the other in a few steps."""
         if a == b or min(a, b) < 0:
             return a == b != _SELECTED
-        recording, columns = self.recording, (self.codes, self.recording.constants)
-        if depth == 0 or max(a, b) < recording.inputs:
+        if depth == 0 or max(a, b) < self.recording.inputs:
             return False
-        if not all(np.array_equal(column[a], column[b]) for column in columns):
-            return False
-        rows = zip(self.operands[a].tolist(), self.operands[b].tolist(), strict=True)
-        return all(self._are_alike(x, y, depth - 1) for x, y in rows)
+        found = self._are_alike.get((a, b))
+        if found is None:
+            constants = self.recording.constants
+            found = bool(self.codes[a] == self.codes[b])
+            found = found and constants[a].tobytes() == constants[b].tobytes()
+            if found:
+                rows = zip(self.operands[a].tolist(), self.operands[b].tolist(), strict=True)
+                found = all(self.are_alike(x, y, depth - 1) for x, y in rows)
+            if depth == DEPTH:
+                self._are_alike[a, b] = found
+        return found
 
 
 #: by which many numbers are told apart at once
