@@ -89,6 +89,10 @@ AT_AN_END = {
     "square": (lambda p, xs: log((dot(p, xs) - 1.0) ** 2) + p[0], shares),
     "size": (lambda p, xs: log(abs(dot(p, xs) - 1.0)) + p[0], shares),
     "function": (lambda p, xs: p[0] / tanh(dot(p, xs) - 1.0), shares),
+    "functions": (
+        lambda p, xs: 1.0 / vsum(3.0 * tanh(d) for d in deviations(p, xs)),
+        equal,
+    ),
     "length": (lambda p, xs: 1.0 / hypot(dot(p, xs) - 1.0, p[0] - p[0]), shares),
     "ramp": (lambda p, xs: log(maximum(dot(p, xs) - 1.0, 0.0)) + p[0], shares),
     "angle": (angle, parallel),

@@ -189,7 +189,7 @@ class Poles:
             if self._rounds_once(i):
                 return False
             if not self._is_never_negative(i):
-                return True
+                return _surely, [p for p in self._row(i) if self._is_carried(p)]
         elif rule not in _ZERO_AT_ZERO or (rule is ops.pow and not self._is_power(i)):
             return False
         if self._is_positive(i):
@@ -198,6 +198,16 @@ class Poles:
         if rule is ops.divide:
             row = row[:1]
         return any, row[1:] if rule is ops.select else row
+
+    def _is_carried(self, i: int) -> bool:
+        """Whether a term may be zero by rounding as a sum in it is; not further back, by products.
+
+        Else what cancels in all layers before would be looked at.
+        """
+        rule = self._rule(i)
+        if rule is ops.mul:
+            return bool(self.recording.number[i])
+        return rule is ops.add or rule in _ZERO_AT_ZERO
 
     def _is_power(self, i: int) -> bool:
         """Whether it is a power without an end of its own."""
@@ -304,6 +314,10 @@ class Poles:
 #: by which many numbers are told apart at once
 _KINDS = (_POSITIVE, NEVER_NEGATIVE, (*_KEEPS_SIGN, *NEVER_NEGATIVE), _ZERO_AT_ZERO)
 _Answer = bool | tuple[Callable[[Iterable[bool]], bool], list[int]]
+
+
+def _surely(_: Iterable[bool]) -> bool:
+    return True
 
 
 def _decided(i: int, ask: Callable[[int], _Answer], known: dict[int, bool]) -> bool:
