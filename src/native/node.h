@@ -311,6 +311,8 @@ static inline double larger_slope(double a, double b) { return a > b ? 1.0 : a <
 
 static inline double smaller(double a, double b) { return a <= b ? a : b < a ? b : a + b; }
 static inline double smaller_slope(double a, double b) { return a < b ? 1.0 : a > b ? 0.0 : 0.5; }
+static inline double clipped(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
+static inline double clipped_slope(double x, double low, double high) { return x < low ? 0.0 : x > high ? 0.0 : 1.0; }
 /* The larger of two nodes, or of a node and a number. */
 static inline PyObject *make_maximum(Node *a, Node *b, double number) {
     double x = b ? b->data : number, y = larger(a->data, x), slope = larger_slope(a->data, x);

@@ -101,11 +101,11 @@ static PyObject *pick_clip(PyObject *Py_UNUSED(module), PyObject *args) {
     if (!known || low > high) {
         return Py_NewRef(Py_None);
     }
-    double at = ((Node *)x)->data, y = at < low ? low : at > high ? high : at;
+    double at = ((Node *)x)->data, y = clipped(at, low, high);
     if (!picks_here(y)) {
         return Py_NewRef(Py_None);
     }
-    double slope = at < low ? 0.0 : at > high ? 0.0 : 1.0;
+    double slope = clipped_slope(at, low, high);
     Node *node = (Node *)x;
     PyObject *bounds = Py_BuildValue("(dd)", low, high);
     PyObject *made = bounds ? picked(clip_row, bounds, y, 1, &node, &at, &slope) : NULL;

@@ -226,6 +226,11 @@ static int read_instruction(Tape *t, Reading *r, Py_ssize_t i, Py_ssize_t k) {
         x->operand[x->arity] = (int32_t)(t->inputs + COUNT(r->fixed, double));
         return APPEND(r->fixed, double, constants[0]);
     }
+    if (code == T_CLIP) {
+        x->operand[1] = (int32_t)(t->inputs + COUNT(r->fixed, double));
+        x->operand[2] = x->operand[1] + 1;
+        return APPEND(r->fixed, double, constants[0]) < 0 ? -1 : APPEND(r->fixed, double, constants[1]);
+    }
     if (code == T_ROW) {
         Row row = {rule, (int32_t)shape->parameters, {constants[0], constants[r->width - 1]}};
         if (t->row == NULL && (t->row = PyMem_Calloc((size_t)t->count + 1, sizeof(int32_t))) == NULL) {
@@ -384,7 +389,8 @@ PyType_Spec tape_spec = {"chainrule._native.Tape", sizeof(Tape), 0, Py_TPFLAGS_D
 static const char *const building_blocks[T_ROW] = {
     [T_DETACH] = "detach", [T_DIVIDE] = "divide", [T_LESS] = "less", [T_LESS_EQUAL] = "less_equal",
     [T_EQUAL] = "equal", [T_SELECT] = "select", [T_FIRST_MAX] = "first_max",
-    [T_FIRST_MIN] = "first_min", [T_INTEGER_POWER] = "integer_power",
+    [T_FIRST_MIN] = "first_min", [T_INTEGER_POWER] = "integer_power", [T_CLIP] = "clip",
+    [T_MINIMUM] = "minimum",
 };
 
 int import_building_blocks(PyObject *ops) {

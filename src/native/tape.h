@@ -11,7 +11,7 @@
 /* Instructions that no node kind stands for. */
 typedef enum {
     T_DETACH = KINDS, T_DIVIDE, T_LESS, T_LESS_EQUAL, T_EQUAL, T_SELECT, T_FIRST_MAX, T_FIRST_MIN,
-    T_INTEGER_POWER,
+    T_INTEGER_POWER, T_CLIP, T_MINIMUM,
     T_ROW, /* any other row of the op table, evaluated in Python */
     T_END, /* behind the last instruction */
     T_CODES
@@ -28,14 +28,14 @@ extern PyObject *block_names[T_ROW]; /* the building blocks of ops, by code (tap
 static inline int slopes_of(int code) {
     switch (code) {
     case POW: case LOG: case RELU: case ABS: case TANH: case SIGMOID: case SOFTPLUS: case SQRT:
-    case SIN: case COS: case T_INTEGER_POWER: return 1;
-    case MAXIMUM: case POWER: case T_SELECT: case T_FIRST_MAX: case T_FIRST_MIN: return 2;
+    case SIN: case COS: case T_INTEGER_POWER: case T_CLIP: return 1;
+    case MAXIMUM: case POWER: case T_SELECT: case T_FIRST_MAX: case T_FIRST_MIN: case T_MINIMUM: return 2;
     default: return 0;
     }
 }
 
-/* A plain number that is the second operand, or an exponent, has a place too: operand[arity]. ADD, MUL
- * and MAXIMUM stand for both their kinds. */
+/* A plain number that is the second operand, or an exponent, has a place too: operand[arity]; the bounds of
+ * T_CLIP have two. ADD, MUL and MAXIMUM stand for both their kinds. */
 typedef struct {
     int32_t operand[3]; /* places; 0 where there is none */
     uint8_t code;

@@ -92,6 +92,8 @@ static int compute(Tape *t) {
         EACH(T_FIRST_MAX, b > a ? b : a)
         EACH(T_FIRST_MIN, b < a ? b : a)
         EACH(T_INTEGER_POWER, pow(b, a))
+        EACH(T_CLIP, clipped(a, b, data[x->operand[2]]))
+        EACH(T_MINIMUM, smaller(a, b))
         case T_ROW:
             if (row_forward(t, x - t->instructions, &number) < 0) {
                 return -1;

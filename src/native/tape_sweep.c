@@ -117,6 +117,8 @@ static void find_slopes(const Tape *t, Alike some) {
     EACH(T_FIRST_MAX, slope[1] = b > a ? 1.0 : 0.0; slope[0] = 1.0 - slope[1])
     EACH(T_INTEGER_POWER, slope[0] = power_slope(b, a))
     EACH(T_FIRST_MIN, slope[1] = b < a ? 1.0 : 0.0; slope[0] = 1.0 - slope[1])
+    EACH(T_CLIP, slope[0] = clipped_slope(a, b, data[x->operand[2]]))
+    EACH(T_MINIMUM, slope[0] = smaller_slope(a, b); slope[1] = 1.0 - slope[0])
     }
 #undef EACH
 }

@@ -92,7 +92,7 @@ POINTS += [math.inf, -math.inf, math.nan]
 def test_every_row_runs_on_the_tape(name):
     row = ops.TABLE[name]
     parameters = {
-        "clip": [(-0.5, 1.5)],
+        "clip": [(-0.5, 1.5), (-math.inf, 0.0), (1.0, math.inf), (0.3, 0.3)],
         "leaky_relu": [(0.1,)],
         "polygamma": [(1.0,), (2.0,)],
         "where": [(0.0,), (1.0,)],
@@ -450,7 +450,8 @@ def test_the_building_blocks_are_the_tables(name):
 
 HOT = ("add", "mul", "pow", "exp", "log", "relu", "abs", "tanh", "sigmoid", "sqrt", "sin", "cos")
 FAST = [*[ops.TABLE[name] for name in HOT], ops.maximum, ops.power, *ops.BLOCKS.values()]
-SLOW = [ops.erf, ops.clip, ops.minimum]  # in Python
+FAST += [ops.softplus, ops.clip, ops.minimum]
+SLOW = [ops.erf, ops.hypot, ops.leaky_relu]  # in Python
 
 
 def random_recording(rng, rules, size, reach):

@@ -21,6 +21,7 @@ from programs import count
 import chainrule
 from chainrule import exp, log
 from chainrule.compiler.runtime import fast_path
+from chainrule.compiler.runtime.signature import signature
 from chainrule.core.backend import modes
 
 pytest.importorskip("llvmlite")
@@ -933,6 +934,25 @@ def test_threads_share_functions_and_parameters():
 
     in_threads(work)
     assert failures == []
+
+
+def test_a_list_that_another_thread_shortens_while_its_call_is_cached_is_no_error(monkeypatch):
+    def total(w, rows):
+        return w[0] * sum(x for row in rows for x in row)
+
+    rows, learnt = [[1.0, 2.0], [3.0, 4.0]], []
+
+    def meanwhile(*given: Any) -> Any:
+        rows.pop()
+        learnt.append(signature(*given))
+        return learnt[-1]
+
+    monkeypatch.setattr(fast_path, "signature", meanwhile)
+    fast = chainrule.compile(total, lift=False)
+    assert fast.value_and_grad([2.0], rows) == (20.0, [10.0])
+    assert learnt == [None]
+    monkeypatch.undo()
+    assert fast.value_and_grad([2.0], rows) == (6.0, [3.0])
 
 
 def test_many_calls_leave_nothing_behind(pair):

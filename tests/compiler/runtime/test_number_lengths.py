@@ -475,6 +475,14 @@ def test_an_empty_array_has_nothing_to_be_made_longer_of():
     assert Growth({(1, 0): 1}).resized(call_of(np.zeros(0)), 2) is None
 
 
+def test_nothing_is_made_of_a_list_that_another_thread_has_changed():
+    rows = [[1.0], [2.0]]
+    call = call_of(rows)
+    rows.append([3.0])
+    assert with_lengths(call, {(1,): 4}) is None
+    assert Growth({(1,): 1}).resized(call, 4) is None
+
+
 def test_rows_of_several_lengths_are_not_made():
     ragged = call_of([[1.0], [1.0, 2.0], [3.0]])
     assert with_lengths(call_of([[1.0], [2.0]]), lengths_of(ragged.key)) is None

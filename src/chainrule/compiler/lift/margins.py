@@ -98,15 +98,20 @@ def with_margins(recording: Recording, poles: bool = True) -> Recording:
     computed = (read >= 0) & (recording.codes[read] >= FIRST_RULE)
     selected = np.isin(users, recording.selection.places // 3)
     users = users[computed.any(axis=1) | selected]
-    ends = Poles(recording).found() if poles else []
+    looked = Poles(recording)
+    ends = looked.found() if poles else []
     if not len(users) and not ends:
         return recording
-    return _Margins(recording, users.tolist(), ends).made()
+    return _Margins(recording, users.tolist(), ends, looked).made()
 
 
 class _Margins:
-    def __init__(self, recording: Recording, users: list[int], ends: list[End]) -> None:
+    def __init__(
+        self, recording: Recording, users: list[int], ends: list[End], poles: Poles
+    ) -> None:
+        """``poles``: what found the ends."""
         self.recording, self.users, self.size = recording, users, len(recording)
+        self.poles, self.doubtful = poles, poles.doubtful
         self.ends: dict[int, list[tuple[_Read, float]]] = {}  # by instruction
         self.rules = list(recording.rules)
         self.code_of = {rule: FIRST_RULE + k for k, rule in enumerate(self.rules)}
@@ -431,10 +436,11 @@ class _Margins:
         return found
 
     def _is_through(self, read: _Read) -> bool:
-        """Whether it is a sum, or a plain multiple: what these are made of is looked at."""
+        """Whether it is a sum or a plain multiple, or zero where one is: these are looked at."""
         rule = self._rule(read.position)
         is_multiple = rule is ops.mul and self.has_number[read.position]
-        return read.owner < 0 and (rule is ops.add or is_multiple)
+        is_through = rule is ops.add or is_multiple or read.position in self.doubtful
+        return read.owner < 0 and is_through
 
     def _terms(self, read: _Read) -> _Read:
         """The sum of the squares of its terms; those of sums in it are known."""
@@ -448,11 +454,43 @@ class _Margins:
             elif self._rule(i) is ops.add:
                 more = [] if number is None else [self._constant(number * number)]
                 made = self._sum([*[self._terms(r) for r in reads], *more])
-            else:
-                assert number is not None
+            elif self._rule(i) is ops.mul and number is not None:
                 made = self._times([self._terms(reads[0]), self._constant(number * number)])
+            else:
+                made = self._passed_on(read)
             self.known[key] = made.position
         return _Read(self.known[key])
+
+    def _passed_on(self, read: _Read) -> _Read:
+        """The same of what is zero where an operand is, made of those of its operands.
+
+        So that it is as near to zero, by this measure, as these are by theirs.
+        """
+        i, number, reads = read.position, self._number(read.position), self._reads(read.position)
+        rule = self._rule(i)
+        if rule is ops.select:
+            return self._add(rule, [reads[0], *[self._terms(r) for r in reads[1:]]])
+        if rule is ops.divide:
+            by = self._square(reads[1]) if number is None else self._constant(number * number)
+            return self._add(rule, [self._terms(reads[0]), by])
+        is_square = rule is ops.mul and self.poles.are_alike(*[r.position for r in reads])
+        if rule is ops.mul and not is_square:
+            of_both = [self._terms(r) for r in reads]
+            both = self._times([*of_both, self._constant(NEAR * NEAR)])
+            crossed = zip(reads, reversed(of_both), strict=True)
+            return self._sum([*[self._times([self._square(r), q]) for r, q in crossed], both])
+        if is_square or rule is ops.pow:
+            power = 2.0 if is_square else self._parameters(i)[0]
+            terms = self._terms(reads[0])
+            by_two = power == 2.0
+            raised = self._times([terms, terms]) if by_two else self._raised(terms, power)
+            scale = self._constant(NEAR ** (2.0 * power - 2.0))
+            return self._sum([self._square(read), self._times([raised, scale])])
+        more = [self._constant(number * number)] if number is not None else []
+        return self._sum([*[self._terms(r) for r in reads], *more])
+
+    def _raised(self, read: _Read, power: float) -> _Read:
+        return read if power == 1.0 else self._add(ops.pow, [read], (power,))
 
     def _square(self, read: _Read) -> _Read:
         if read.owner < 0 and self.given_codes[read.position] == CONSTANT:
@@ -460,7 +498,9 @@ class _Margins:
         return self._add(ops.mul, [read, read])
 
     def _times(self, factors: list[_Read]) -> _Read:
-        return functools.reduce(lambda a, b: self._add(ops.mul, [a, b]), factors)
+        one = self.known.get(1.0)
+        some = [x for x in factors if x.position != one] or factors[:1]
+        return functools.reduce(lambda a, b: self._add(ops.mul, [a, b]), some)
 
     # --- what rounding may decide -----------------------------------------------------------------
 

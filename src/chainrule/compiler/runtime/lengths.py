@@ -232,17 +232,25 @@ def _add_integers(path: Path, structure: Node, shape: Node, units: dict[Path, in
             _add_integers(*part, units)
 
 
+class _IsAnother(Exception):
+    """A list has other items than it had."""
+
+
 def with_lengths(call: Call, wanted: Mapping[Path, int]) -> Call | None:
     """The same call with lists of other lengths: what it has more are its own items again.
 
-    None where it has none, and where lists in one place are to have several lengths.
+    None where it has none, where lists in one place are to have several lengths, and where another
+    thread has changed one since the call was flattened.
     """
     lengths = lengths_of(call.key)
     if any(n == _RAGGED or (n and not lengths[p]) for p, n in wanted.items()):
         return None
     originals = [*call.arguments, *call.keywords.values()]
     pairs = zip(_parts(call.key), originals, strict=True)
-    made = [_resized(*part, x, wanted) for part, x in pairs]
+    try:
+        made = [_resized(*part, x, wanted) for part, x in pairs]
+    except _IsAnother:
+        return None
     count = len(call.arguments)
     keywords = dict(zip(call.keywords, made[count:], strict=True))
     return flatten_call(tuple(made[:count]), keywords, bool(call.key[0]), call.texts)
@@ -250,7 +258,10 @@ def with_lengths(call: Call, wanted: Mapping[Path, int]) -> Call | None:
 
 def _resized(path: Path, structure: Node, shape: Node, x: Any, wanted: Mapping[Path, int]) -> Any:
     if isinstance(structure, Branch):
-        parts = list(zip(_items(path, structure, shape), structure.children(x), strict=True))
+        items, children = list(_items(path, structure, shape)), list(structure.children(x))
+        if len(items) != len(children):
+            raise _IsAnother
+        parts = list(zip(items, children, strict=True))
         if isinstance(shape, Several):
             parts = [parts[k % len(parts)] for k in range(wanted.get(path, len(parts)))]
         made = [_resized(*part, item, wanted) for part, item in parts]

@@ -128,10 +128,13 @@ class _Writer:
         if isinstance(node, Record) and not first and has_identity(node.type):
             return False  # ``==`` asks which one it is, and C does not see whether two are one
         keys = self._put_container(node, x)
-        if not keys and node.kinds == {FLOAT} and set(map(type, node.children(x))) == {float}:
+        parts = list(node.children(x))
+        if len(parts) != len(node.items):
+            return False  # another thread has changed it since it was flattened
+        if not keys and node.kinds == {FLOAT} and set(map(type, parts)) == {float}:
             self._put_floats(len(node.items))
             return True
-        for k, (item, part) in enumerate(zip(node.items, node.children(x), strict=True)):
+        for k, (item, part) in enumerate(zip(node.items, parts, strict=True)):
             if keys and not self._put_key(keys[k]):
                 return False
             if not self.write(item, part, first):
