@@ -141,11 +141,12 @@ _PLACE_OF_OUT = {"reduce": 3, "accumulate": 3, "reduceat": 4}  # of methods
 
 def _elementwise(function: Any, arguments: Any, keywords: Any) -> Any:
     recorder = modes.recorder
+    place = _PLACE_OF_OUT.get(getattr(function, "__name__", ""), getattr(function, "nin", None))
     if recorder is not None:
-        place = _PLACE_OF_OUT.get(getattr(function, "__name__", ""), getattr(function, "nin", None))
         _note_out(place, arguments, keywords)
     if recorder is not None and _holds_stand_ins_only(arguments):
-        arguments = [_as_array(x) if isinstance(x, list | tuple) else x for x in arguments]
+        given = [_as_array(x) if isinstance(x, list | tuple) else x for x in arguments[:place]]
+        arguments = [*given, *arguments[place:]] if place is not None else given  # out is no list
     elif recorder is not None and recorder.both and not recorder.forks and not keywords:
         plain = not any(isinstance(x, DataArray) for x in arguments)
         function = numpys.OF_OBJECTS.get(function, function) if plain else function
