@@ -84,6 +84,9 @@ def _note_out(place: int | None, arguments: Sequence[Any], keywords: dict[str, A
             changing(x)
 
 
+_SHARING = (np.shares_memory, np.may_share_memory)
+
+
 def _asking(original: Any) -> Callable[..., Any]:
     """What stands for a function of numpy's."""
     recorded = original in numpys.RECORDED or original in numpys.VIEWS
@@ -96,6 +99,8 @@ def _asking(original: Any) -> Callable[..., Any]:
         if modes.recorder is None:
             return original(*arguments, **keywords)
         _note_out(out, arguments[: None if out is None else out + 1], keywords)
+        if original in _SHARING and modes.recorder.copies:
+            modes.recorder.forbid("asking whether arrays share memory")
         found = search(*arguments, **keywords)
         if found is not None:
             return found
