@@ -103,7 +103,7 @@ def work(options: argparse.Namespace) -> None:
         branching.counts_often = lambda *_: True  # and loops have run-time ends
     if options.unchecked:
         pipeline.check_against_eager = lambda *_: None  # type: ignore[assignment]
-        tracing.confirm = lambda f, state, call, *_: compare_errors(f, state, call)  # type: ignore[assignment]
+        tracing.confirm = lambda f, state, call, *_, **__: compare_errors(f, state, call)  # type: ignore[assignment]
     for line in sys.stdin:
         channel.write(json.dumps(examine(int(line), options)) + "\n")
 

@@ -1,5 +1,6 @@
 """Functions of data are recorded: chainrule's own, numpy's variances, truths beside Values."""
 
+import math
 import random
 import re
 
@@ -50,6 +51,55 @@ def test_variances_of_data_are_recorded():
 
     fast = compare(f, samples(), on_fallback="raise")
     assert recordings(fast) == 1
+
+
+@pytest.mark.parametrize(
+    "total", [np.sum, np.mean, np.trace, lambda a: a.sum(axis=0)[0], lambda a: a.sum(axis=(0, 1))]
+)
+def test_numpys_sum_of_negative_zeros_is_the_positive_one(total):
+    def f(a):
+        return math.atan2(total(a), -1.0)
+
+    fast = chainrule.compile(f, on_fallback="raise")
+    for number in (1.0, -0.0, 0.0, -0.0, -2.0):
+        a = np.full((3, 3), number)
+        assert fast(a) == f(a)
+    assert recordings(fast) == 1
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda a, out: np.cumsum(a, out=out),
+        lambda a, out: a.cumsum(out=out),
+        lambda a, out: np.add.accumulate(a, 0, None, out),
+        lambda a, out: np.stack([a, a]).sum(axis=0, out=out),
+        lambda a, out: np.max(np.stack([a, 2 * a]), axis=0, out=out),
+        lambda a, out: np.add(a, 1, out=out),
+    ],
+)
+@pytest.mark.parametrize("kind", [float, object])
+@pytest.mark.usefixtures("unchecked")
+def test_numpy_puts_its_result_into_an_array(put, kind):
+    def f(p, a):
+        out = np.zeros(3, kind)
+        put(a, out)
+        return p * out[1]
+
+    calls = [(p, np.array([1.0, 2.0, p])) for p in (0.0, 2.0, 3.0)]  # the first one hides it
+    compare(f, calls, on_fallback="eager")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_numpy_puts_no_result_into_a_list():
+    def f(p, a):
+        np.add.accumulate(a, 0, None, a)
+        return p * a[-1]
+
+    fast = chainrule.compile(f, on_fallback="eager")
+    for _ in range(3):
+        with pytest.raises(TypeError, match="return arrays must be of ArrayType"):
+            fast.value_and_grad(2.0, [1.0, 2.0])
 
 
 def test_a_truth_beside_a_value_is_a_number():

@@ -1,5 +1,7 @@
 """Arrays whose axes lie in another order in memory: eager's numbers and effects, order by order."""
 
+import operator
+
 import numpy as np
 import pytest
 
@@ -146,15 +148,40 @@ def whether_a_part_has(p, x):
     return relu(p[1]) * (2.0 if x[1:].flags.owndata or x.base is not None else 3.0) + p[0]
 
 
+def whether_a_getter_finds_its_base(p, x):
+    return relu(p[1]) * (2.0 if operator.attrgetter("base")(x) is None else 3.0) + p[0]
+
+
+def whether_it_steps_on(p, x):
+    return relu(p[1]) * (2.0 if x.strides[0] > 0 else 3.0) + p[0]
+
+
+def whether_its_bytes_may_be_written(p, x):
+    return relu(p[1]) * (2.0 if x.__array_interface__["data"][1] else 3.0) + p[0]
+
+
+def whether_they_share_memory(p, x):
+    return relu(p[1]) * (2.0 if np.shares_memory(x, SHARED) else 3.0) + p[0]
+
+
+SHARED = np.ones(4, bool)
+
+
 @pytest.mark.parametrize(
-    "f", [whether_it_may_be_written, whether_it_has_its_memory, whether_a_part_has]
+    "f",
+    [
+        *(whether_it_may_be_written, whether_it_has_its_memory, whether_a_part_has),
+        *(whether_a_getter_finds_its_base, whether_it_steps_on, whether_its_bytes_may_be_written),
+        whether_they_share_memory,
+    ],
 )
-@pytest.mark.parametrize("kind", [bool, np.int16, int, float])
+@pytest.mark.parametrize("kind", [bool, np.int16, int, float, object])
 def test_in_whose_memory_an_array_lies_is_asked_of_the_array_that_was_passed(f, kind):
     """It makes no difference in the first calls, where it is multiplied by 0."""
     fast = chainrule.compile(f, lift=True, on_fallback="eager")
     eager = chainrule.value_and_grad(f)
     for scale in (-5.0, -1.0, 2.0, 3.0):
-        for x in (np.ones(2, kind), np.ones(4, kind)[:2], np.ones((1, 2), kind)[0]):
+        others = [SHARED[:2], SHARED[1:3]] if kind is bool else [np.ones(4, kind)[:2]]
+        for x in (np.ones(2, kind), *others, np.ones((1, 2), kind)[0], np.ones(2, kind)[::-1]):
             assert fast.value_and_grad([1.0, scale], x) == eager([1.0, scale], x)
             assert fast([1.0, scale], x) == f([1.0, scale], x)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import chainrule
-from chainrule import where
+from chainrule import relu, where
 
 pytestmark = [
     pytest.mark.usefixtures("unchecked"),
@@ -316,3 +316,28 @@ def test_arrays_of_two_types_share_nothing():
 
     calls = [(P, np.array([k], kind)) for k in range(120) for kind in (np.int8, np.uint8, np.int64)]
     same(f, calls)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        lambda x, s, n: np.where(x > 0, s, x),
+        lambda x, s, n: np.where(x > 0, x, n),
+        lambda x, s, n: np.clip(x, -s, s),
+        lambda x, s, n: np.where(x > 0, x[0], s),
+    ],
+)
+@pytest.mark.parametrize("kind", [np.float32, np.float16, np.int8, np.int32, float, int, bool])
+def test_numbers_of_python_beside_few_bits_are_of_as_few(chosen, kind):
+    """It makes no difference in the first calls, where it is multiplied by 0."""
+
+    def f(p, x, s, n):
+        return relu(p[1]) * chosen(x, s, n)[0] + p[0]
+
+    fast, eager = chainrule.compile(f, on_fallback="eager"), chainrule.value_and_grad(f)
+    compiled = chainrule.compile(chosen, on_fallback="eager")
+    for k, scale in enumerate((-5.0, -1.0, 2.0, 3.0)):
+        for x in (np.array([1, 0], kind), np.array([0, 1], kind)):
+            given = [1.0, scale], x, 0.1, 3 + k % 2
+            assert fast.value_and_grad(*given) == eager(*given)
+            assert chosen(x, 0.1, 3).dtype == compiled(x, 0.1, 3).dtype

@@ -541,12 +541,51 @@ def of_a_copy(pair, s):
     return in_their_order(copy.copy(pair), s)
 
 
+def weighed(numbers, s):
+    total = 0.0
+    for x in numbers:
+        total = total * 2 + x
+    return total * s
+
+
+def by_its_state(pair, s):
+    return weighed(pair.__getstate__().values(), s)
+
+
+def by_its_parts(pair, s):
+    return weighed(pair.__reduce_ex__(2)[2].values(), s)
+
+
+def by_the_state_of_a_base(pair, s):
+    return weighed(super(Pair, pair).__getstate__().values(), s)
+
+
+def by_the_descriptor(pair, s):
+    return weighed(Pair.__dict__["__dict__"].__get__(pair).values(), s)
+
+
+def by_the_names_that_it_gives(pair, s):
+    return weighed([getattr(pair, name) for name in pair.__dir__() if name in "xy"], s)
+
+
+def by_asking_object(pair, s):
+    return weighed(object.__getattribute__(pair, "__dict__").values(), s)
+
+
 def without_one(pair, s):
     del pair.y
     return pair.y * s
 
 
-@pytest.mark.parametrize("f", [in_their_order, by_their_name, of_a_copy, without_one])
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "f",
+    [
+        *(in_their_order, by_their_name, of_a_copy, without_one, by_its_state, by_its_parts),
+        *(by_the_state_of_a_base, by_the_descriptor, by_the_names_that_it_gives),
+        by_asking_object,
+    ],
+)
 def test_a_dataclass_may_have_its_attributes_in_any_order_or_from_its_class(f):
     fast = chainrule.compile(f, on_fallback="eager")
     for k in range(3):

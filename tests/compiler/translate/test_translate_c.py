@@ -247,6 +247,15 @@ def test_extras_are_values_without_a_gradient():
     assert (status, values.tolist(), grad.tolist()) == (OK, [42.25, 6.5, 7.0], [39.0, 13.0])
 
 
+def test_truths_among_extras_are_numbers():
+    def f(p, token):
+        return p[token] * 2, [token > 1, True, p[0] > p[1], token + 1]
+
+    p = [1.0, 3.0, 2.0]
+    status, values, _ = compiled(f, p, 2).value_and_grad(p, 2, count=5)
+    assert (status, values.tolist()) == (OK, [4.0, 1.0, 1.0, 0.0, 3.0])
+
+
 # --- calls that are not like the example ----------------------------------------------------------
 
 

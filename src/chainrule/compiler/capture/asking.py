@@ -19,6 +19,10 @@ from chainrule.compiler.capture.standins import StandIn, plain
 from chainrule.core.backend import Value, modes
 
 _ANYTHING = object()  # of which names may be asked
+#: what tells how an array lies in memory, in which that of a recording is a copy
+OF_MEMORY = frozenset("base flags strides data ctypes __array_interface__ __array_struct__".split())
+#: what tells in which order an object got its attributes
+IN_ORDER = frozenset(("__dict__", "__getstate__", "__reduce__", "__reduce_ex__", "__dir__"))
 
 
 def ask_by_name(x: Any, name: Any) -> None:
@@ -67,9 +71,21 @@ class Asking:
         def ask(*arguments: Any) -> Any:
             if arguments:
                 ask_by_name(x if len(arguments) == 1 else arguments[0], arguments[-1])
+                _refuse_layout(arguments[-1])
             return method(*arguments)
 
         return ask
+
+
+def _refuse_layout(name: Any) -> None:
+    """Refuse a name by which anything may be asked for what a copy has not."""
+    recorder = modes.recorder
+    if recorder is None or not isinstance(name, str):
+        return
+    if name in IN_ORDER and recorder.records:
+        recorder.forbid(f"asking for {name} by a name, which may be that of a dataclass")
+    if name in OF_MEMORY and recorder.copies:
+        recorder.forbid(f"asking for {name} by a name, which may be that of an array")
 
 
 def asking_getter(make: Any) -> Callable[..., Any]:
@@ -81,6 +97,7 @@ def asking_getter(make: Any) -> Callable[..., Any]:
         for name in itertools.chain(*[x.split(".") for x in texts if isinstance(x, str)]):
             if name == "__dict__" and modes.recorder is not None:
                 modes.recorder.forbid("asking for all attributes by a name")
+            _refuse_layout(name)
             ask_by_name(_ANYTHING, name)
         return make(*texts, *arguments[count:], **keywords)
 

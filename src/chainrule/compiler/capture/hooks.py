@@ -26,7 +26,14 @@ from chainrule.compiler.capture.alike import (
     may_tell,
 )
 from chainrule.compiler.capture.arrays import DataArray
-from chainrule.compiler.capture.asking import Asking, ask_by_fields, ask_by_name, asking_getter
+from chainrule.compiler.capture.asking import (
+    IN_ORDER,
+    OF_MEMORY,
+    Asking,
+    ask_by_fields,
+    ask_by_name,
+    asking_getter,
+)
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.changing import (
     CHANGERS,
@@ -84,7 +91,6 @@ from chainrule.core.backend import Value, kernels, modes
 _CONTAINERS = (list, dict, tuple, np.ndarray)
 _ITERATORS: tuple[type, ...] = () if kernels is None else (kernels.Items,)
 _OF_ARRAYS = frozenset(("dtype", "itemsize", "nbytes", "strides", "data", "tobytes"))  # of numbers
-_OF_MEMORY = frozenset(("base", "flags"))  # in which an array is a copy of the one that was passed
 _PLACES = frozenset(("argmax", "argmin"))
 _TEXTS = (str, TracedText)
 _SIMPLE = (int, float, str, np.generic)  # made from nothing
@@ -220,10 +226,10 @@ def _asked(x: Any, name: str = "") -> Any:
         x = asked_to_change(x, name)
     if name == "__dict__" and isinstance(x, type) and (is_library(x) or not is_python_class(x)):
         recorder.forbid(f"asking the class {x.__name__} for all its attributes")
-    if name in _OF_MEMORY and not recorder.copies.isdisjoint(map(id, (x, *bases(x)))):
+    if name in OF_MEMORY and not recorder.copies.isdisjoint(map(id, (x, *bases(x)))):
         recorder.forbid(f"asking for the {name} of an array that was passed")
-    if name == "__dict__" and kind in recorder.records:
-        recorder.forbid(f"asking a {kind.__name__} for its attributes in their order")
+    if name in IN_ORDER and recorder.records and _tells_order(x, name):
+        recorder.forbid("asking a dataclass that was passed for its attributes in their order")
     if name in FORMATTING and type(x) is str:
         ask_by_fields(x)
     if name == "__getattribute__":
@@ -247,6 +253,19 @@ def _asked(x: Any, name: str = "") -> Any:
     elif recorder.either and name in _OF_ARRAYS and type(x) is np.ndarray and x.dtype == object:
         recorder.asked.update({id(v): v for v in x.flat if type(v) is Value})
     return x
+
+
+def _tells_order(x: Any, name: str) -> bool:
+    """Whether an attribute tells in which order a dataclass that was passed got its own."""
+    recorder = modes.recorder
+    assert recorder is not None
+    if isinstance(x, type) and name != "__dict__":
+        return True  # a method, of which nobody knows what it is called with
+    return (
+        type(x) is super
+        or type(x) in recorder.records
+        or (isinstance(x, type) and x in recorder.records)
+    )
 
 
 def _calling() -> types.FrameType:
@@ -513,10 +532,11 @@ HOOK_PARTS: tuple[Any, ...] = (
     *(_asked, _read, _called, changing),
     CHANGING
     | _OF_ARRAYS
-    | _OF_MEMORY
+    | OF_MEMORY
+    | IN_ORDER
     | FORMATTING
     | _PLACES
-    | {"fromkeys", "index", "get", "count", "__getattribute__", "__dict__"},
+    | {"fromkeys", "index", "get", "count", "__getattribute__"},
     SILENT,
     _SUBSTITUTES,
     *(StandIn, Keyed, CACHED),

@@ -90,6 +90,8 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
         compared = compared_items(ufunc, inputs)
         if compared is not None:
             return compared
+    if ufunc is _ADD and method == "reduce" and result == np.float64:
+        rest["initial"] = 0.0  # numpy's sum of floats begins so: it is never -0.0
     with by_numpy(modes.recorder):
         found = _on_objects(numpys.EXTREMES.get(ufunc, ufunc), method, inputs, rest)
     if outs:
@@ -158,7 +160,8 @@ def _written(out: Any, found: Any) -> Any:
     return out
 
 
-_SUMS = frozenset((np.add, np.multiply))  # themselves: while recording others stand in np
+_ADD = np.add  # itself: while recording others stand in np
+_SUMS = frozenset((_ADD, np.multiply))
 
 
 def _recorded_kind(
@@ -172,14 +175,15 @@ def _recorded_kind(
         return None
     if any(kind not in numpys.EXACT and kind not in (int, float) for kind in kinds):
         return None
+    integers = all(kind is int or kind == np.int64 for kind in kinds)
     if method != "__call__":
         reduces = ufunc in _SUMS or ufunc in numpys.EXTREMES
-        return kinds[0] if reduces and method in ("reduce", "accumulate") else None
-    integers = all(kind is int or kind == np.int64 for kind in kinds)
-    if not known and not (integers and ufunc in numpys.INTEGRAL):
+        result = kinds[0] if reduces and method in ("reduce", "accumulate") else None
+    elif known or (integers and ufunc in numpys.INTEGRAL):
+        result = ufunc.resolve_dtypes((*kinds, None))[-1]
+    else:
         return None
-    result = ufunc.resolve_dtypes((*kinds, None))[-1]
-    if "out" in keywords:
+    if "out" in keywords:  # of another kind it would not hold what is recorded
         (out,) = keywords["out"]
         return result if isinstance(out, DataArray) and out.dtype == result else None
     return result

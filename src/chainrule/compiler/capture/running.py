@@ -140,10 +140,11 @@ class _Run:
     def _watch(self) -> None:
         """Tell the recorder which containers others hold, and what may be asked."""
         recorder, state, rebuilt = self._recorder, self._state, self.rebuilt
-        for x, _ in rebuilt.arrays:
-            if type(x) is np.ndarray and x.dtype != object:  # numpy's functions would write unseen
-                x.flags.writeable = False
+        for x, _ in (*rebuilt.arrays, *rebuilt.lists):
+            if type(x) is np.ndarray:
                 recorder.copies.update(map(id, (x, *bases(x))))
+                if x.dtype != object:  # numpy's functions would write unseen
+                    x.flags.writeable = False
         recorder.arguments += [rebuilt.arguments, rebuilt.keywords]
         recorder.passed.update(id(x) for x, _ in (*rebuilt.lists, *rebuilt.dicts, *rebuilt.arrays))
         containers = (*state.lists, *state.dicts, *state.sets, *state.arrays, *rebuilt.records)

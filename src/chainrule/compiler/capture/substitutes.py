@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from chainrule.compiler.capture.standins import Detached, StandIn
 from chainrule.compiler.capture.traced import Traced
 from chainrule.compiler.capture.wholes import Whole
 from chainrule.core.backend import Value, modes
+from chainrule.core.errors import is_librarys
 from chainrule.trees import map_leaves
 
 _JOINING = frozenset((np.concatenate, np.stack, np.vstack, np.hstack, np.column_stack, np.dstack))
@@ -35,6 +37,15 @@ _ARRAYS = {
     **dict.fromkeys((np.where, np.clip), (0, 1, 2)),
     np.einsum: range(1, 9),
 }
+
+
+_WEAK = (np.where, np.clip)  # beside arrays of few bits, Python's numbers are of as few
+
+
+def _has_narrow_items(x: Any) -> bool:
+    """Whether this is an array, or a number, of less than 64 bits."""
+    is_number = isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "iuf"
+    return is_number and bool(x.dtype.itemsize < 8)
 
 
 def _holds_stand_ins_only(tree: Any) -> bool:
@@ -84,6 +95,14 @@ def _note_out(place: int | None, arguments: Sequence[Any], keywords: dict[str, A
             changing(x)
 
 
+_SHARING = (np.shares_memory, np.may_share_memory)
+
+
+def _is_users_call() -> bool:
+    """Whether code of the user's calls the function that asks, and not what records it."""
+    return not is_librarys(sys._getframe(2).f_code.co_filename)
+
+
 def _asking(original: Any) -> Callable[..., Any]:
     """What stands for a function of numpy's."""
     recorded = original in numpys.RECORDED or original in numpys.VIEWS
@@ -96,14 +115,17 @@ def _asking(original: Any) -> Callable[..., Any]:
         if modes.recorder is None:
             return original(*arguments, **keywords)
         _note_out(out, arguments[: None if out is None else out + 1], keywords)
+        if original in _SHARING and modes.recorder.copies and _is_users_call():
+            modes.recorder.forbid("asking whether arrays share memory")
         found = search(*arguments, **keywords)
         if found is not None:
             return found
         if not _holds_stand_ins_only((arguments, keywords)):
             return original(*arguments, **keywords)
         given = list(arguments)
+        is_narrow = original in _WEAK and any(map(_has_narrow_items, given))
         for k, x in enumerate(given):
-            if k not in places:
+            if k not in places or (is_narrow and isinstance(x, StandIn)):
                 given[k] = _static(x)
             elif original in _JOINING and isinstance(x, list | tuple):
                 given[k] = [_as_array(item) for item in x]
@@ -141,11 +163,12 @@ _PLACE_OF_OUT = {"reduce": 3, "accumulate": 3, "reduceat": 4}  # of methods
 
 def _elementwise(function: Any, arguments: Any, keywords: Any) -> Any:
     recorder = modes.recorder
+    place = _PLACE_OF_OUT.get(getattr(function, "__name__", ""), getattr(function, "nin", None))
     if recorder is not None:
-        place = _PLACE_OF_OUT.get(getattr(function, "__name__", ""), getattr(function, "nin", None))
         _note_out(place, arguments, keywords)
     if recorder is not None and _holds_stand_ins_only(arguments):
-        arguments = [_as_array(x) if isinstance(x, list | tuple) else x for x in arguments]
+        given = [_as_array(x) if isinstance(x, list | tuple) else x for x in arguments[:place]]
+        arguments = [*given, *arguments[place:]] if place is not None else given  # out is no list
     elif recorder is not None and recorder.both and not recorder.forks and not keywords:
         plain = not any(isinstance(x, DataArray) for x in arguments)
         function = numpys.OF_OBJECTS.get(function, function) if plain else function

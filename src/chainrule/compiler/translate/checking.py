@@ -208,9 +208,14 @@ def eager(function: Callable[..., Any], call: Call) -> tuple[Any, Floats | None]
 
 def numbers_of(tree: Any) -> Floats:
     """The numbers of a tree, in order."""
+
+    def number(x: Any) -> Any:
+        if isinstance(x, bool | np.bool_):
+            return float(x)  # in sources it is a number
+        return np.asarray(x) if hasattr(x, "__array__") else x
+
     flat = Flat()
-    plain = map_leaves(lambda x: np.asarray(x) if hasattr(x, "__array__") else x, tree, True)
-    flat.add(plain, True)
+    flat.add(map_leaves(number, tree, True), True)
     found = [np.ravel(np.asarray(x, np.float64)) for x in flat.floats]
     return np.concatenate([np.zeros(0), *found])
 
