@@ -112,7 +112,8 @@ class Poles:
                 return all(map(self._is_never_negative, some.tolist()))
             here, first = codes[some], self.recording.constants[some, 0]
             done = (kind[here] == _NEVER) | ((here == CONSTANT) & (first >= 0.0))
-            done |= (here == even) & (np.mod(first, 2.0) == 0.0)
+            powers = np.flatnonzero((here == even) & np.isfinite(first))
+            done[powers] |= np.mod(first[powers], 2.0) == 0.0
             rows = self.operands[some]
             done |= (here == mul) & (rows[:, 0] == rows[:, 1])
             number = self.recording.number[some]
