@@ -168,3 +168,15 @@ def test_an_end_is_found_among_very_many_terms():
     recording = recording_of(loss, [0.1] * 300, [0.5] * 300)
     (end,) = Poles(recording).found()
     assert (recording.rules[recording.codes[end.position] - 2].name, end.number) == ("log", 0.0)
+
+
+def test_numbers_that_are_not_finite_are_looked_at_without_a_warning():
+    """Python's maximum starts from minus infinity, which is no exponent, odd or even."""
+
+    def loss(p, xs):
+        terms = zip(p, xs, strict=True)
+        return vsum(sqrt(maximum(a * x, -math.inf) ** 2 + maximum(a, -math.inf)) for a, x in terms)
+
+    recording = recording_of(loss, [0.1 + 0.01 * k for k in range(40)], [0.5] * 40)
+    assert not np.isfinite(recording.constants).all()
+    assert len(Poles(recording).found()) == 40

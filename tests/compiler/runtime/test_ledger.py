@@ -231,6 +231,24 @@ def test_what_takes_far_longer_than_estimated_costs_what_it_took(no_allowance):
     assert slow._balance == -10.0 * BUILD.of(1_000)
 
 
+def test_lifting_that_was_put_off_costs_its_estimate_or_what_it_took_if_that_is_far_more(
+    no_allowance,
+):
+    usual, slow = Ledger(), Ledger()
+    usual.put_off(0.05, 0.2)
+    slow.put_off(0.05, 1.0)
+    assert usual._balance == -0.05
+    assert slow._balance == -1.0
+
+
+def test_what_may_be_owed_for_building_is_by_what_eager_calls_take_not_by_both_sides(no_allowance):
+    book, sides = Ledger(), int(8_000 * ledger.SIDES)
+    book.recorded(sides, of_sides=True)
+    book._balance, owed = 0.0, ledger.CALLS * EAGER.of(8_000)
+    assert book.affords_building(sides, 0.99 * owed)
+    assert not book.affords_building(sides, 1.01 * owed)
+
+
 def test_a_function_that_was_refused_is_searched_more_and_more_rarely(no_allowance):
     book, searched = Ledger(), 0
     for _ in range(20_000):
@@ -280,6 +298,44 @@ def test_what_llvm_would_take_is_known_before_it_begins(usual_allowance, monkeyp
     quick = chainrule.compile(loss)
     check(quick, loss, [0.1, 0.5, 0.9], xs)
     assert quick.dispatch.last is Path.MACHINE
+
+
+def test_machine_code_of_another_path_tells_what_ones_own_would_take(usual_allowance, monkeypatch):
+    def loss(p, xs):
+        y = sum(chainrule.tanh(p[0] * x + p[1]) for x in xs)
+        return scaled(y, p[1], 1.0) if p[0] > 0 else (y - p[1]).tanh()
+
+    lifted, lift = [], building.machine_code
+    monkeypatch.setattr(building, "LLVM", Cost(2.0, 0.0))
+    monkeypatch.setattr(building, "machine_code", lambda *x: lifted.append(0) or lift(*x))
+    fast, xs = chainrule.compile(loss), [0.01 * k for k in range(200)]
+    for k in range(400):
+        allowance.left = 0.3
+        check(fast, loss, [0.5 if k < 100 or k % 2 else -0.5, 0.1], xs)
+    (structure,) = fast.dispatch.structures.values()
+    assert [variant.build_cost for variant in structure.variants] == [2.0, 2.0]
+    assert len(lifted) == 1
+
+
+def test_comparisons_make_machine_code_dearer_before_anything_is_lifted(usual_allowance):
+    def smooth(p, xs):
+        return sum(chainrule.tanh(p[0] * x - p[1]) for x in xs)
+
+    def compared(p, xs):
+        total = p[1]
+        for x in xs:
+            total = total + where(p[0] * x - p[1] > total * 0.1, p[0] * x, p[1] * x)
+        return total
+
+    where, found = chainrule.where, []
+    for f in (smooth, compared):
+        fast = chainrule.compile(f, lift=False)
+        check(fast, f, [0.5, 0.3], [0.01 * k for k in range(200)])
+        (structure,) = fast.dispatch.structures.values()
+        (variant,) = structure.variants
+        found.append(variant.building_takes / BUILD.of(len(variant.recording)))
+    assert found[0] == 1.0
+    assert found[1] > 1.05
 
 
 def test_with_raise_it_raises_when_it_would_tell(usual_allowance):

@@ -21,10 +21,12 @@ from chainrule.compiler.lift.exactness import mark_exact
 from chainrule.compiler.lift.grouping import SPARE, group, group_count, grouped
 from chainrule.compiler.lift.loops import Loop, find_loops
 from chainrule.compiler.lift.margins import with_margins
+from chainrule.compiler.lift.nearness import slope_squared
 from chainrule.compiler.lift.ordering import Beside, Pieces, is_regular
-from chainrule.compiler.lift.powers import with_powers_alike
+from chainrule.compiler.lift.powers import has_few, with_powers_alike
 from chainrule.compiler.lift.program import Addresses, Instruction, Program, address_type
 from chainrule.compiler.lift.schedule import schedule
+from chainrule.core import ops
 from chainrule.core.backend import Value
 from chainrule.trees import Floats
 
@@ -293,7 +295,10 @@ class RecordedCall:
         """Its program in steps."""
         recording = with_powers_alike(self.recording)
         if recording is not self.recording:
-            return replace(self, recording=recording)._in_steps()
+            other = replace(self, recording=recording)
+            if has_few(self.lifted, slope_squared(ops.pow, 0)):  # in margins, which are the same
+                other.__dict__["lifted"] = with_powers_alike(self.lifted)
+            return other._in_steps()
         made = schedule(self.graph, self.lifted, self.private, self.arrays, self.selecting)
         return self._placed(made)
 

@@ -22,10 +22,8 @@ them, products, and sums of what is never negative. There the number itself is t
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +34,18 @@ from chainrule.compiler.capture.recordings import (
     as_needed,
     two_columns,
 )
+from chainrule.compiler.lift.accuracy import (
+    ADD,
+    EXACT,
+    FLAT,
+    MUL,
+    PLAIN,
+    POSITION,
+    SAME,
+    SELECT,
+    SELECTED,
+    Accuracy,
+)
 from chainrule.compiler.lift.exactness import COMPARISONS
 from chainrule.compiler.lift.nearness import (
     NEAR,
@@ -45,43 +55,14 @@ from chainrule.compiler.lift.nearness import (
     near_whole,
     slope_squared,
 )
-from chainrule.compiler.lift.poles import NEVER_NEGATIVE, End, Poles
+from chainrule.compiler.lift.poles import End, Poles
 from chainrule.core import ops, rounding
 from chainrule.core.ops import Op
 
 JUMPS = (rounding.floor, rounding.ceil, rounding.trunc, rounding.round)
 FIRST_NUMBER = 1 << 40  # stands for the position of a new constant, until all are known
 RATIOS = (rounding.floor_divide, rounding.mod)
-
-#: no terms cancel in them, and they are no steeper than their operand is large
-_SMOOTH = (
-    *(ops.sqrt, ops.exp, ops.sigmoid, ops.tanh, ops.softplus, ops.hypot, ops.divide, ops.pow),
-    *(ops.power, ops.number_power, ops.integer_power, ops.atan, ops.sinh, ops.cosh, ops.asinh),
-    *(ops.erf, ops.expm1),
-)
-#: their slopes are 1 at most, also where they have none
-_CHOOSING = (ops.detach, ops.first_max, ops.first_min, ops.maximum, ops.minimum, ops.clip)
-_FLAT = (*_CHOOSING, ops.abs, ops.relu, ops.leaky_relu)
-
-
-class _Read(NamedTuple):
-    """An operand: an instruction, or what an integer selects (``owner``: its gather)."""
-
-    position: int
-    owner: int = -1
-
-
-class _Sort(NamedTuple):
-    """What is known of a number in every call."""
-
-    is_exact: bool  # it has eager's bits, but for the sign of zero
-    is_same: bool  # and that too
-    is_plain: bool  # it is as accurate as its size says
-    is_positive: bool  # or zero
-
-
-_ANY = _Sort(is_exact=False, is_same=False, is_plain=False, is_positive=False)
-_TRUTH = _Sort(is_exact=True, is_same=True, is_plain=True, is_positive=True)
+UNKNOWN = -1  # in the place of squares that cannot be told
 
 
 def with_margins(recording: Recording, poles: bool = True) -> Recording:
@@ -91,18 +72,28 @@ def with_margins(recording: Recording, poles: bool = True) -> Recording:
     """
     if recording.shed:  # it was made machine code of, with all of this
         return recording
+    users, looked = _users(recording), Poles(recording)
+    ends = looked.found() if poles else []
+    if not users and not ends:
+        return recording
+    return _Margins(recording, users, ends, looked).made()
+
+
+def has_decisions(recording: Recording) -> bool:
+    """Whether it compares, or rounds, what it computed: finding margins takes the longest then."""
+    return not recording.shed and bool(_users(recording))
+
+
+def _users(recording: Recording) -> list[int]:
+    """The instructions that rounding may decide something for."""
     wanted = [*COMPARISONS, *JUMPS, *RATIOS, rounding.sign, ops.atan2]
     codes = [FIRST_RULE + k for k, rule in enumerate(recording.rules) if rule in wanted]
     users = np.flatnonzero(np.isin(recording.codes, codes)) if codes else np.zeros(0, np.int64)
     read = recording.operands[users]
     computed = (read >= 0) & (recording.codes[read] >= FIRST_RULE)
     selected = np.isin(users, recording.selection.places // 3)
-    users = users[computed.any(axis=1) | selected]
-    looked = Poles(recording)
-    ends = looked.found() if poles else []
-    if not len(users) and not ends:
-        return recording
-    return _Margins(recording, users.tolist(), ends, looked).made()
+    found: list[int] = users[computed.any(axis=1) | selected].tolist()
+    return found
 
 
 class _Margins:
@@ -112,36 +103,21 @@ class _Margins:
         """``poles``: what found the ends."""
         self.recording, self.users, self.size = recording, users, len(recording)
         self.poles, self.doubtful = poles, poles.doubtful
-        self.ends: dict[int, list[tuple[_Read, float]]] = {}  # by instruction
+        self.known = Accuracy(recording, users)
+        self.ends: dict[int, list[End]] = {}  # by instruction
+        for end in ends:
+            self.ends.setdefault(end.position, []).append(end)
         self.rules = list(recording.rules)
         self.code_of = {rule: FIRST_RULE + k for k, rule in enumerate(self.rules)}
-        self.given_codes = recording.codes.tolist()
-        self.given_operands = recording.operands.tolist()
-        self.given_constants = recording.constants.tolist()
-        self.has_number = recording.number.tolist()
         self.codes: list[int] = []  # of the new instructions
-        self.operands: list[list[int]] = []
-        self.constants: list[tuple[float, float]] = []
-        self.numbers: list[float] = []  # constants, which come before all new instructions
+        self.operands: list[int] = []  # three of each
+        self.parameters: dict[int, tuple[float, ...]] = {}  # of those that have some
+        self.numbers: dict[float, int] = {}  # constants, which come before all new instructions
         self.places: list[tuple[int, int]] = []  # of new operands that integers select; the gather
-        self.known: dict[Any, int] = {}
-        selection = recording.selection
-        self.owners = dict(zip(selection.places.tolist(), selection.owners.tolist(), strict=True))
-        uses = np.bincount(recording.operands.ravel() + 1, minlength=self.size + 1)
-        self.uses = uses[1:].tolist()
-        self.reads: dict[int, list[_Read]] = {}
-        self.sorts: dict[int, _Sort] = {}
-        self.first: dict[int, int] = {}  # of each number: the first that is computed alike
-        computed: dict[Any, int] = {}
-        for i in self._upstream():
-            reads = [(self.first[r.position], r.owner) for r in self._reads(i)]
-            numbers = tuple(self.given_constants[i]) if reads else i
-            alike = self.given_codes[i], tuple(reads), numbers
-            self.first[i] = computed.setdefault(alike, i)
-            self.sorts[i] = self._sort(i)
-        for end in ends:
-            read = _Read(end.compared)
-            self.ends.setdefault(end.position, []).append((read, end.number))
+        self.made_of: dict[tuple[object, ...], int] = {}  # new instructions
+        self.squares: dict[int, int] = {}  # of reads; UNKNOWN
+        self.of_tables: dict[int, int] = {}  # and of all that an integer selects among
+        self.terms: dict[int, int] = {}  # of positions
 
     def made(self) -> Recording:
         """The recording with what all of them need, in the order of what it is needed for.
@@ -149,267 +125,182 @@ class _Margins:
         So that of a loop in time is a loop as well, from the same iteration on.
         """
         needed, added, users = self._all_needed(), self._all_added(), set(self.users)
-        for i in sorted({*needed, *added, *self.ends}):
+        for i in sorted({*needed, *added, *users, *self.ends}):
             # What is unknown has the margin of its own size.
-            for read in needed.get(i, ()):
+            if i in needed:
                 with suppress(Unknown):
-                    self._squares(read)
+                    self._squares(i)
             if i in users:
                 with suppress(Unknown):
                     self._check(i)
             if i in added:
-                self._terms(_Read(i))
-            for read, end in self.ends.get(i, ()):
-                number = self._constant(end)
-                self._add(near_tie, [read, number, self._terms(read)])
-        if not self.codes:
-            return self.recording
+                self._terms(i)
+            for end in self.ends.get(i, ()):
+                number = self._constant(end.number)
+                self._add(near_tie, [end.compared, number, self._terms(end.compared)])
+        return self._whole() if self.codes else self.recording
+
+    def _whole(self) -> Recording:
+        """The recording, new constants, and new instructions."""
         given, more = self.recording, len(self.numbers)
         count = more + len(self.codes)
-        operands = np.array(self.operands, np.int64)
+        operands = np.array(self.operands, np.int64).reshape(-1, 3)
         operands += np.where(operands >= self.size, more, 0)
         operands -= np.where(operands >= FIRST_NUMBER, FIRST_NUMBER + more - self.size, 0)
-        selection = given.selection
         places, owners = np.array(self.places, np.int32).reshape(-1, 2).T
         places = places + 3 * more
-        codes = [*[CONSTANT] * more, *self.codes]
-        nothing = np.full((more, 3), -1)
-        constants = [*[(x, 0.0) for x in self.numbers], *self.constants]
         selection = replace(
-            selection,
-            places=np.concatenate([selection.places, places]).astype(np.int32),
-            owners=np.concatenate([selection.owners, owners]).astype(np.int32),
+            given.selection,
+            places=np.concatenate([given.selection.places, places]).astype(np.int32),
+            owners=np.concatenate([given.selection.owners, owners]).astype(np.int32),
         )
-        none, before = np.zeros(count, np.bool_), two_columns(given.constants)
+        codes, constants = np.full(count, CONSTANT, np.int32), np.zeros((count, 2))
+        codes[more:], constants[:more, 0] = self.codes, list(self.numbers)
+        for k, numbers in self.parameters.items():
+            constants[more + k, : len(numbers)] = numbers
+        none, nothing = np.zeros(count, np.bool_), np.full((more, 3), -1)
+        before = two_columns(given.constants)
         return replace(
             given,
-            codes=np.concatenate([given.codes, np.array(codes, np.int32)]),
+            codes=np.concatenate([given.codes, codes]),
             operands=np.concatenate([given.operands, nothing, operands]).astype(np.int32),
-            constants=as_needed(np.concatenate([before, np.array(constants)]), self.rules),
+            constants=as_needed(np.concatenate([before, constants]), self.rules),
             number=np.concatenate([given.number, none]),
             unflagged=np.concatenate([given.unflagged, none]),
             rules=tuple(self.rules),
             selection=selection,
         )
 
-    # --- what is known of numbers -----------------------------------------------------------------
-
-    def _rule(self, i: int) -> Op | None:
-        code = self.given_codes[i]
-        return None if code < FIRST_RULE else self.recording.rules[code - FIRST_RULE]
-
-    def _reads(self, i: int) -> list[_Read]:
-        found = self.reads.get(i)
-        if found is None:
-            row, owners = self.given_operands[i], self.owners
-            found = [_Read(p, owners.get(3 * i + j, -1)) for j, p in enumerate(row) if p >= 0]
-            self.reads[i] = found
-        return found
-
-    def _number(self, i: int) -> float | None:
-        """The plain number that is its second operand."""
-        return float(self.given_constants[i][0]) if self.has_number[i] else None
-
-    def _parameters(self, i: int) -> tuple[float, ...]:
-        rule = self._rule(i)
-        count = len(rule.parameters) if rule is not None else 0
-        return tuple(self.given_constants[i][:count])
-
-    def _candidates(self, read: _Read) -> Iterable[int]:
-        if read.owner < 0:
-            return (read.position,)
-        return [int(p) for p in self.recording.selection.gathers[read.owner].candidates]
-
-    def _table(self, read: _Read) -> int:
-        """Which numbers an integer selects among."""
-        return id(self.recording.selection.gathers[read.owner].candidates)
-
-    def _upstream(self) -> list[int]:
-        """All that they depend on, in order."""
-        found, waiting = set(self.users), list(self.users)
-        while waiting:
-            i = waiting.pop()
-            for read in self._reads(i):
-                for p in self._candidates(read):
-                    if p not in found:
-                        found.add(p)
-                        waiting.append(p)
-        return sorted(found)
-
-    def _sort_of(self, read: _Read) -> _Sort:
-        if read.owner < 0:
-            return self.sorts[read.position]
-        some = [self.sorts[p] for p in self._candidates(read)]
-        return _Sort(
-            all(x.is_exact for x in some),
-            all(x.is_same for x in some),
-            all(x.is_plain for x in some),
-            all(x.is_positive for x in some),
-        )
-
-    def _sort(self, i: int) -> _Sort:
-        rule = self._rule(i)
-        if rule is None:
-            positive = self.given_codes[i] == CONSTANT and self.given_constants[i][0] >= 0.0
-            return _TRUTH._replace(is_positive=positive)
-        if rule in COMPARISONS:
-            return _TRUTH
-        reads = self._reads(i)
-        some, number = [self._sort_of(read) for read in reads], self._number(i)
-        if rule is ops.select:
-            some = some[1:]
-        exact = all(x.is_exact for x in some)
-        plain = all(x.is_plain for x in some)
-        positive = all(x.is_positive for x in some) and (number is None or number >= 0.0)
-        if rule is ops.add:
-            if number is None:
-                exact = exact and not any(self._is_merged(read) for read in reads)
-            return _Sort(exact, False, exact or (plain and positive), positive)
-        if rule is ops.mul:
-            alike = {(self.first[r.position], r.owner) for r in reads}
-            positive = positive or len(reads) > len(alike)
-            return _Sort(exact, exact and all(x.is_same for x in some), plain, positive)
-        positive = rule in NEVER_NEGATIVE or positive
-        if rule in _FLAT or rule is ops.select:
-            same = all(x.is_same for x in some)
-            return _Sort(exact, same, plain, positive)
-        if rule is ops.pow and (self._parameters(i)[0] / 2.0).is_integer():
-            positive = True
-        plain = exact or (plain and rule in _SMOOTH)
-        exact = exact and rule in (ops.sqrt, ops.divide)
-        return _Sort(exact, False, plain, positive and rule in _SMOOTH)
-
-    def _is_merged(self, read: _Read) -> bool:
-        """Whether a sum of it may be one of its terms, in another order or fused."""
-        rule = self._rule(read.position)
-        if read.owner >= 0 or rule not in (ops.add, ops.mul):
-            return False
-        number = self._number(read.position)
-        if number is None:
-            return True
-        through = rule is ops.mul or number == 0.0
-        return through and self._is_merged(self._reads(read.position)[0])
-
     # --- new instructions -------------------------------------------------------------------------
 
-    def _add(self, rule: Op, reads: list[_Read], parameters: tuple[float, ...] = ()) -> _Read:
-        key = (rule, tuple(reads), parameters)
-        if key not in self.known:
-            if rule not in self.code_of:
-                self.code_of[rule] = FIRST_RULE + len(self.rules)
-                self.rules.append(rule)
-            at = self.size + len(self.codes)
-            row = [read.position for read in reads]
-            self.places += [(3 * at + j, r.owner) for j, r in enumerate(reads) if r.owner >= 0]
-            self.codes.append(self.code_of[rule])
-            self.operands.append([*row, *[-1] * (3 - len(row))])
-            first, second, *_ = (*parameters, 0.0, 0.0)
-            self.constants.append((first, second))
-            self.known[key] = at
-        return _Read(self.known[key])
+    def _add(self, rule: Op, reads: list[int], parameters: tuple[float, ...] = ()) -> int:
+        key = (rule, *reads, parameters)
+        found = self.made_of.get(key)
+        if found is not None:
+            return found
+        code = self.code_of.get(rule)
+        if code is None:
+            code = self.code_of[rule] = FIRST_RULE + len(self.rules)
+            self.rules.append(rule)
+        k = len(self.codes)
+        found = self.made_of[key] = self.size + k
+        for j, read in enumerate(reads):
+            if read >= SELECTED:
+                self.places.append((3 * found + j, read // SELECTED - 1))
+                reads = [*reads[:j], read & POSITION, *reads[j + 1 :]]
+        self.codes.append(code)
+        self.operands += reads
+        self.operands += [-1] * (3 - len(reads))
+        if parameters:
+            self.parameters[k] = parameters
+        return found
 
-    def _constant(self, number: float) -> _Read:
-        if number not in self.known:
-            self.known[number] = FIRST_NUMBER + len(self.numbers)
-            self.numbers.append(number)
-        return _Read(self.known[number])
+    def _constant(self, number: float) -> int:
+        return self.numbers.setdefault(number, FIRST_NUMBER + len(self.numbers))
 
-    def _plain(self, read: _Read) -> _Read:
+    def _plain(self, read: int) -> int:
         """The same; of equal constants one, as iterations of a loop have their own."""
-        is_constant = read.owner < 0 and self.given_codes[read.position] == CONSTANT
-        return self._constant(self.given_constants[read.position][0]) if is_constant else read
+        is_constant = read < SELECTED and self.known.codes[read] == CONSTANT
+        return self._constant(self.known.numbers[read]) if is_constant else read
 
-    def _sum(self, terms: list[_Read]) -> _Read:
+    def _times(self, a: int, b: int) -> int:
+        one = self.numbers.get(1.0)
+        if one in (a, b):
+            return a if b == one else b
+        return self._add(ops.mul, [a, b])
+
+    def _sum(self, terms: list[int]) -> int:
         return functools.reduce(lambda a, b: self._add(ops.add, [a, b]), terms)
 
     # --- the squares of what went into a number ---------------------------------------------------
 
-    def _all_needed(self) -> dict[int, list[_Read]]:
-        """Per instruction: itself if its squares are needed; of users: what they read, too."""
-        found: dict[int, list[_Read]] = {i: [] for i in self.users}
+    def _all_needed(self) -> set[int]:
+        """The instructions whose squares are needed."""
         waiting = [read for i in self.users for read in self._measured_by(i)]
         seen = set(waiting)
         while waiting:
-            read = waiting.pop()
-            if read.owner < 0:
-                found.setdefault(read.position, []).append(read)
-            for each in self._needed(read):
+            for each in self._needed(waiting.pop()):
                 if each not in seen:
                     seen.add(each)
                     waiting.append(each)
-        return found
+        return {read for read in seen if read < SELECTED}
 
-    def _squares(self, read: _Read) -> _Read:
+    def _squares(self, read: int) -> int:
         """Those of a number, after those of all that it needs: recordings are deep."""
         waiting = [read]
         while waiting:
             here = waiting[-1]
-            needed = [r for r in self._needed(here) if ("squares", r) not in self.known]
-            if needed:
-                waiting += needed
-                continue
-            if ("squares", here) not in self.known:
-                self.known["squares", here] = self._made_squares(here).position
+            if here not in self.squares:
+                needed = [r for r in self._needed(here) if r not in self.squares]
+                if needed:
+                    waiting += needed
+                    continue
+                try:
+                    self.squares[here] = self._made_squares(here)
+                except Unknown:
+                    self.squares[here] = UNKNOWN
             waiting.pop()
         return self._of(read)
 
-    def _of(self, read: _Read) -> _Read:
-        return _Read(self.known["squares", read])
+    def _of(self, read: int) -> int:
+        found = self.squares[read]
+        if found == UNKNOWN:
+            raise Unknown
+        return found
 
-    def _is_measured(self, read: _Read) -> bool:
-        """Whether its own square is the measure, and there is an instruction to read it from."""
-        if read.owner >= 0 or not self._sort_of(read).is_plain:
-            return False
-        return not self._is_merged(read) or self.uses[read.position] > 1
-
-    def _needed(self, read: _Read) -> list[_Read]:
+    def _needed(self, read: int) -> list[int]:
         """The operands whose squares its own are made of."""
-        if self._is_measured(read):
+        known = self.known
+        if known.is_measured(read):
             return []
-        if read.owner >= 0:
-            is_known = ("table", self._table(read)) in self.known
-            return [] if is_known else [_Read(p) for p in self._candidates(read)]
-        rule, reads = self._rule(read.position), self._reads(read.position)
-        if rule in (ops.add, ops.mul):
+        if read >= SELECTED:
+            table = known.table(read)
+            return [] if table in self.of_tables else known.candidates(table)
+        kind, reads = known.kind(read), known.reads(read)
+        if kind in (ADD, MUL):
             return reads
-        reads = reads[1:] if rule is ops.select else reads
-        return [r for r in reads if rule is ops.select or not self._sort_of(r).is_exact]
+        if kind == SELECT:
+            return reads[1:]
+        return [r for r in reads if not known.of(r) & EXACT]
 
-    def _made_squares(self, read: _Read) -> _Read:
-        if self._is_measured(read):
-            return self._add(ops.mul, [read, read])
-        if read.owner >= 0:  # as if all of them went into it: their sum is computed only once
-            key = "table", self._table(read)
-            if key not in self.known:
-                some = dict.fromkeys(self._candidates(read))
-                self.known[key] = self._sum([self._of(_Read(p)) for p in some]).position
-            return _Read(self.known[key])
-        i = read.position
-        rule, reads, number = self._rule(i), self._reads(i), self._number(i)
-        assert rule is not None
-        if rule is ops.add:
+    def _made_squares(self, read: int) -> int:
+        known = self.known
+        if known.is_measured(read):
+            return self._times(read, read)
+        if read >= SELECTED:  # as if all of them went into it: their sum is computed only once
+            table = known.table(read)
+            if table not in self.of_tables:
+                self.of_tables[table] = self._sum([self._of(p) for p in known.candidates(table)])
+            return self.of_tables[table]
+        kind, reads, number = known.kind(read), known.reads(read), known.number(read)
+        if kind == ADD:
             more = [] if number is None else [self._constant(number * number)]
             return self._sum([*[self._of(r) for r in reads], *more])
-        if rule is ops.mul:
-            if len(reads) > 1 and not any(self._sort_of(r).is_plain for r in reads):
+        if kind == MUL:
+            if len(reads) > 1 and not any(known.of(r) & PLAIN for r in reads):
                 return self._product(reads)
             other = self._of(reads[1]) if number is None else self._constant(number * number)
-            return self._add(ops.mul, [self._of(reads[0]), other])
-        if rule is ops.select:
-            return self._add(rule, [reads[0], *[self._of(r) for r in reads[1:]]])
-        if rule in _FLAT:
+            return self._times(self._of(reads[0]), other)
+        if kind == SELECT:
+            return self._add(ops.select, [reads[0], *[self._of(r) for r in reads[1:]]])
+        if kind == FLAT:
             return self._sum([self._of(r) for r in self._needed(read)])
-        if len(reads) + (number is not None) > 2:
+        return self._by_slopes(read, reads, number)
+
+    def _by_slopes(self, i: int, reads: list[int], number: float | None) -> int:
+        """The square of a result, and what the slopes make of those of the operands."""
+        rule = self.known.rule(i)
+        if rule is None or len(reads) + (number is not None) > 2:
             raise Unknown
-        numbers = [read, *reads] + ([] if number is None else [self._constant(number)])
-        squares = [self._add(ops.mul, [read, read])]
+        numbers = [i, *reads] + ([] if number is None else [self._constant(number)])
+        squares = [self._times(i, i)]
         for k, operand in enumerate(reads):
-            if not self._sort_of(operand).is_exact:
-                slope = self._add(slope_squared(rule, k), numbers, self._parameters(i))
-                squares.append(self._add(ops.mul, [slope, self._of(operand)]))
+            if not self.known.of(operand) & EXACT:
+                slope = self._add(slope_squared(rule, k), numbers, self.known.parameters(i))
+                squares.append(self._times(slope, self._of(operand)))
         return self._sum(squares)
 
-    def _product(self, reads: list[_Read]) -> _Read:
+    def _product(self, reads: list[int]) -> int:
         """Of two numbers in which terms cancel: each as it is, times what went into the other.
 
         What both may be off by at once is as small as that of one, times itself. Products of all
@@ -417,108 +308,105 @@ class _Margins:
         """
         squares = [self._of(read) for read in reads]
         terms = [
-            self._add(ops.mul, [self._add(ops.mul, [read, read]), other])
+            self._times(self._times(read, read), other)
             for read, other in zip(reads, reversed(squares), strict=True)
         ]
         both = self._add(ops.mul, squares)
-        return self._sum([*terms, self._add(ops.mul, [both, self._constant(NEAR * NEAR)])])
+        return self._sum([*terms, self._times(both, self._constant(NEAR * NEAR))])
 
     # --- the squares of the terms of a sum alone --------------------------------------------------
 
     def _all_added(self) -> set[int]:
         """The sums whose terms are looked at, and the sums that are terms of them."""
-        found, waiting = set[int](), [read for ends in self.ends.values() for read, _ in ends]
+        found, waiting = set[int](), [x.compared for ends in self.ends.values() for x in ends]
         while waiting:
             read = waiting.pop()
-            if self._is_through(read) and read.position not in found:
-                found.add(read.position)
-                waiting += self._reads(read.position)
+            if self._is_through(read) and read not in found:
+                found.add(read)
+                waiting += self.known.reads(read)
         return found
 
-    def _is_through(self, read: _Read) -> bool:
+    def _is_through(self, read: int) -> bool:
         """Whether it is a sum or a plain multiple, or zero where one is: these are looked at."""
-        rule = self._rule(read.position)
-        is_multiple = rule is ops.mul and self.has_number[read.position]
-        is_through = rule is ops.add or is_multiple or read.position in self.doubtful
-        return read.owner < 0 and is_through
+        if read >= SELECTED:
+            return False
+        kind = self.known.kind(read)
+        is_multiple = kind == MUL and self.known.has_number[read]
+        return kind == ADD or is_multiple or read in self.doubtful
 
-    def _terms(self, read: _Read) -> _Read:
+    def _terms(self, read: int) -> int:
         """The sum of the squares of its terms; those of sums in it are known."""
-        key = "terms", read
-        if key not in self.known:
-            i, number = read.position, self._number(read.position)
-            reads = self._reads(i) if read.owner < 0 else []
-            if not self._is_through(read):
-                is_product = read.owner < 0 and self._rule(i) is ops.mul
-                made = self._times([self._square(r) for r in (reads if is_product else [read])])
-            elif self._rule(i) is ops.add:
-                more = [] if number is None else [self._constant(number * number)]
-                made = self._sum([*[self._terms(r) for r in reads], *more])
-            elif self._rule(i) is ops.mul and number is not None:
-                made = self._times([self._terms(reads[0]), self._constant(number * number)])
-            else:
-                made = self._passed_on(read)
-            self.known[key] = made.position
-        return _Read(self.known[key])
+        found = self.terms.get(read)
+        if found is None:
+            found = self.terms[read] = self._made_terms(read)
+        return found
 
-    def _passed_on(self, read: _Read) -> _Read:
+    def _made_terms(self, read: int) -> int:
+        known = self.known
+        if not self._is_through(read):
+            is_product = read < SELECTED and known.kind(read) == MUL
+            factors = known.reads(read) if is_product else [read]
+            return functools.reduce(self._times, [self._square(r) for r in factors])
+        kind, number, reads = known.kind(read), known.number(read), known.reads(read)
+        if kind == ADD:
+            more = [] if number is None else [self._constant(number * number)]
+            return self._sum([*[self._terms(r) for r in reads], *more])
+        if kind == MUL and number is not None:
+            return self._times(self._terms(reads[0]), self._constant(number * number))
+        return self._passed_on(read, number, reads)
+
+    def _passed_on(self, i: int, number: float | None, reads: list[int]) -> int:
         """The same of what is zero where an operand is, made of those of its operands.
 
         So that it is as near to zero, by this measure, as these are by theirs.
         """
-        i, number, reads = read.position, self._number(read.position), self._reads(read.position)
-        rule = self._rule(i)
+        rule = self.known.rule(i)
         if rule is ops.select:
             return self._add(rule, [reads[0], *[self._terms(r) for r in reads[1:]]])
         if rule is ops.divide:
             by = self._square(reads[1]) if number is None else self._constant(number * number)
             return self._add(rule, [self._terms(reads[0]), by])
-        is_square = rule is ops.mul and self.poles.are_alike(*[r.position for r in reads])
+        is_square = rule is ops.mul and self.poles.are_alike(*reads)
         if rule is ops.mul and not is_square:
             of_both = [self._terms(r) for r in reads]
-            both = self._times([*of_both, self._constant(NEAR * NEAR)])
+            both = self._times(self._times(*of_both), self._constant(NEAR * NEAR))
             crossed = zip(reads, reversed(of_both), strict=True)
-            return self._sum([*[self._times([self._square(r), q]) for r, q in crossed], both])
+            return self._sum([*[self._times(self._square(r), q) for r, q in crossed], both])
         if is_square or rule is ops.pow:
-            power = 2.0 if is_square else self._parameters(i)[0]
+            power = 2.0 if is_square else self.known.parameters(i)[0]
             terms = self._terms(reads[0])
-            by_two = power == 2.0
-            raised = self._times([terms, terms]) if by_two else self._raised(terms, power)
+            raised = self._times(terms, terms) if power == 2.0 else self._raised(terms, power)
             scale = self._constant(NEAR ** (2.0 * power - 2.0))
-            return self._sum([self._square(read), self._times([raised, scale])])
-        more = [self._constant(number * number)] if number is not None else []
+            return self._sum([self._square(i), self._times(raised, scale)])
+        more = [] if number is None else [self._constant(number * number)]
         return self._sum([*[self._terms(r) for r in reads], *more])
 
-    def _raised(self, read: _Read, power: float) -> _Read:
+    def _raised(self, read: int, power: float) -> int:
         return read if power == 1.0 else self._add(ops.pow, [read], (power,))
 
-    def _square(self, read: _Read) -> _Read:
-        if read.owner < 0 and self.given_codes[read.position] == CONSTANT:
-            return self._constant(self.given_constants[read.position][0] ** 2)
-        return self._add(ops.mul, [read, read])
-
-    def _times(self, factors: list[_Read]) -> _Read:
-        one = self.known.get(1.0)
-        some = [x for x in factors if x.position != one] or factors[:1]
-        return functools.reduce(lambda a, b: self._add(ops.mul, [a, b]), some)
+    def _square(self, read: int) -> int:
+        if read < SELECTED and self.known.codes[read] == CONSTANT:
+            return self._constant(self.known.numbers[read] ** 2)
+        return self._times(read, read)
 
     # --- what rounding may decide -----------------------------------------------------------------
 
-    def _measured_by(self, i: int) -> list[_Read]:
+    def _measured_by(self, i: int) -> list[int]:
         """What it reads that rounding may have moved."""
-        reads = self._reads(i)[:1] if self._rule(i) is ops.atan2 else self._reads(i)
-        return [read for read in reads if not self._sort_of(read).is_exact]
+        reads = self.known.reads(i)
+        reads = reads[:1] if self.known.rule(i) is ops.atan2 else reads
+        return [read for read in reads if not self.known.of(read) & EXACT]
 
     def _check(self, i: int) -> None:
-        rule, reads, number = self._rule(i), self._reads(i), self._number(i)
-        some = [self._sort_of(read) for read in reads]
+        rule, reads, number = self.known.rule(i), self.known.reads(i), self.known.number(i)
+        some = [self.known.of(read) for read in reads]
         if rule is ops.atan2:
-            if some[0].is_same or number is not None or len(reads) < 2:
+            if some[0] & SAME or number is not None or len(reads) < 2:
                 return
-            error = self._constant(0.0) if some[0].is_exact else self._squares(reads[0])
+            error = self._constant(0.0) if some[0] & EXACT else self._squares(reads[0])
             self._add(near_cut, [*reads, error])
             return
-        if all(x.is_plain for x in some):
+        if all(x & PLAIN for x in some):
             return
         inexact = self._measured_by(i)
         error = self._sum([self._squares(read) for read in inexact])
@@ -530,11 +418,11 @@ class _Margins:
         elif rule in RATIOS:
             by = reads[1] if number is None else self._constant(number)
             ratio = self._add(ops.divide, [reads[0], by])
-            squares = [self._add(ops.mul, [ratio, ratio])]
+            squares = [self._times(ratio, ratio)]
             for k, read in enumerate(reads):
                 if read in inexact:
                     slope = self._add(slope_squared(ops.divide, k), [ratio, reads[0], by])
-                    squares.append(self._add(ops.mul, [slope, self._of(read)]))
+                    squares.append(self._times(slope, self._of(read)))
             self._add(near_whole, [ratio, self._sum(squares)])
         else:
             half = self._add(ops.add, [reads[0], self._constant(0.5)])

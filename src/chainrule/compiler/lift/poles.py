@@ -127,7 +127,8 @@ class Poles:
             seen[some] |= asked
             here, first, rows = self.codes[some], recording.constants[some, 0], self.operands[some]
             positive, never, keeps, through = table[:, here]
-            never |= (here == even) & (np.mod(first, 2.0) == 0.0)
+            powers = np.flatnonzero((here == even) & np.isfinite(first))
+            never[powers] |= np.mod(first[powers], 2.0) == 0.0
             never |= (here == mul) & (rows[:, 0] == rows[:, 1])
             number, is_sum = recording.number[some], here == add
             never |= (here == CONSTANT) & (first >= 0.0)

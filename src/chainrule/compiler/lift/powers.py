@@ -13,19 +13,26 @@ import numpy as np
 
 from chainrule.compiler.capture.recordings import FIRST_RULE, Recording
 from chainrule.core import ops
+from chainrule.core.ops import Op
 
 FEW = 8  # exponents that each may be an instruction
 
 
 def with_powers_alike(recording: Recording) -> Recording:
     """The recording, with exponents as numbers where they are many; positions are the same."""
-    if ops.pow not in recording.rules:
+    if has_few(recording, ops.pow):
         return recording
     powers = recording.codes == FIRST_RULE + recording.rules.index(ops.pow)
-    if len(np.unique(recording.constants[powers, 0])) <= FEW:
-        return recording
     codes, number = recording.codes.copy(), recording.number | powers
     codes[powers] = FIRST_RULE + len(recording.rules)
     return replace(
         recording, codes=codes, number=number, rules=(*recording.rules, ops.number_power)
     )
+
+
+def has_few(recording: Recording, rule: Op) -> bool:
+    """Whether an operation comes with few parameters, if at all."""
+    if rule not in recording.rules:
+        return True
+    here = recording.codes == FIRST_RULE + recording.rules.index(rule)
+    return len(np.unique(recording.constants[here, 0])) <= FEW

@@ -27,10 +27,11 @@ from chainrule.compiler.lift.alignment import (
     prefix_of,
 )
 from chainrule.compiler.lift.canonical import NotLiftable
+from chainrule.compiler.lift.margins import has_decisions
 from chainrule.compiler.lift.program import Program
 from chainrule.compiler.lift.smaller import Smaller
 from chainrule.compiler.runtime.causes import SEVERAL
-from chainrule.compiler.runtime.costs import LLVM
+from chainrule.compiler.runtime.costs import LIFTING, LLVM, margins_take
 from chainrule.compiler.runtime.families import VAIN, Family, Lengths, SharedCode, placed_among
 from chainrule.compiler.runtime.heap import is_large, return_free_memory
 from chainrule.compiler.runtime.lengths import (
@@ -60,7 +61,8 @@ class Built:
     reason: str | None = None
     superseded: frozenset[MachineCode] = frozenset()  # their calls join this code when they come
     attempted: bool = True
-    cost: float | None = None  # seconds, as it was estimated once the recording was lifted
+    cost: float | None = None  # seconds, as it was estimated once the recording was lifted,
+    lifting: float = 0.0  # and those of them that come before LLVM
     put_off: bool = False  # that is more than calls have earned yet
     equals_eager: bool = False  # it was compared with eager itself, and not with the tape
 
@@ -404,6 +406,7 @@ class Builder:
         if lengths is not None and lengths.growth is not None:
             others = OtherLengths(self._recordings, call, lengths.growth, lengths.tries_rows)
             source = replace(source, births=lengths.births(recording, call.first))
+        margins = margins_take(size, has_decisions(recording))
         del recording
         graph = None if original is None else source.without_instructions()
         try:
@@ -413,7 +416,8 @@ class Builder:
                 return_free_memory(size)
             machine = machine_code(source, others, self._dtype, self._contract, affords)
         except TooDear as found:
-            return Built(cost=found.cost, put_off=True)
+            lifting = LIFTING * found.cost + margins
+            return Built(cost=found.cost + margins, lifting=lifting, put_off=True)
         except NotLiftable as reason:
             if graph is not None and variant.recover(call):  # with its instructions, then
                 return self.build(variant, call, expected, affords)
@@ -423,7 +427,7 @@ class Builder:
             return Built(reason=str(error))
         except Exception as error:  # the tape still serves: say why, and go on
             return Built(reason=f"{type(error).__name__}: {error}")
-        binding, cost = Binding(machine, machine.fit), cost_of(machine.program)
+        binding, cost = Binding(machine, machine.fit), cost_of(machine.program) + margins
         equals_eager = original is not None and original.machine_code_agrees(variant, call, binding)
         if not equals_eager:
             expected = expected or on_tape(variant, call)

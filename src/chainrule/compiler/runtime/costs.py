@@ -48,7 +48,8 @@ COUNTING = 1.2e-8  # what it saves of a step that is computed from integers
 CALLING = 3e-7  # what it takes longer to call a function of Python's
 KEEPING = 6e-6  # seconds of a call by the fast path, with reading and writing numbers outside
 LLVM = Cost(0.1, 4.5e-3)  # for instructions of an array program; half as many again if in steps
-LIFTING = 0.08  # the part of building that comes before LLVM
+LIFTING = 0.08  # the part of building that comes before LLVM,
+MARGINS = 6e-6  # and for each instruction, where rounding may decide something
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,16 @@ class Beside:
 def recording_takes(instructions: int, of_numbers: bool) -> float:
     """Seconds for a recording; ``of_numbers``: nothing in it is differentiated."""
     return RECORD.of(instructions) * (OF_NUMBERS if of_numbers else 1.0)
+
+
+def margins_take(instructions: int, has_decisions: bool) -> float:
+    """Seconds for what is computed beside the numbers that comparisons read, if there are any."""
+    return MARGINS * instructions if has_decisions else 0.0
+
+
+def building_takes(instructions: int, has_decisions: bool) -> float:
+    """Seconds for machine code, as far as can be told before anything is lifted."""
+    return BUILD.of(instructions) + margins_take(instructions, has_decisions)
 
 
 def trying_takes(instructions: int) -> float:

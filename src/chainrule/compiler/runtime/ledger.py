@@ -26,7 +26,6 @@ from chainrule.compiler.runtime.costs import (
     FLATTENING,
     JOIN,
     KEEPING,
-    LIFTING,
     RECORD,
     REPLAY,
     SAVED,
@@ -42,7 +41,7 @@ from chainrule.compiler.runtime.resting import Rest
 MOST_DOUBLINGS = 6  # of what a recording must have earned,
 JOINING_DOUBLINGS = 4  # and where machine code is there for it: lengths come again
 FAR = 8.0  # times its estimate
-OF_SIDES = 4.0  # times the cost, where both sides of branches are computed and
+OF_SIDES = 8.0  # times the cost, where both sides of branches are computed and
 SIDES = 2.5  # times as many instructions are recorded as an eager call has
 CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
 MOST_SAVED = 0.1  # seconds that a function can have earned, beside these; more for a dear recording
@@ -130,16 +129,14 @@ class Ledger:
         While calls may go new ways it is for recordings, one of which may be for all of them.
         """
         withheld = allowance.left if self._has_built or self._unsettled else 0.0
-        credit = self._credit(instructions) - withheld
+        credit = self._credit(self._of_eager(instructions)) - withheld
         cost = BUILD.of(instructions) if cost is None else cost
         put_by = self._put_by if self._in_a_row >= STEADY else 0.0
         return cost <= max(credit, put_by) or allowance.is_endless
 
-    @staticmethod
-    def pays_for_one(instructions: int, calls: int, cost: float | None) -> bool:
+    def pays_for_one(self, instructions: int, calls: int, cost: float) -> bool:
         """Whether so many calls of one structure have put by what code for them alone costs."""
-        cost = BUILD.of(instructions) if cost is None else cost
-        return calls * PUT_BY * EAGER.of(instructions) >= cost
+        return calls * PUT_BY * EAGER.of(self._of_eager(instructions)) >= cost
 
     def affords_joining(self, instructions: int, calls: int | None) -> bool:
         """Whether a recording may be compared with the code of a longer call now.
@@ -223,9 +220,12 @@ class Ledger:
         """A recording was compared with the code of a longer call, which took long or serves it."""
         self._pay(self._dear * JOIN.of(self._of_eager(instructions)))
 
-    def put_off(self, cost: float) -> None:
-        """A recording was lifted, and LLVM would take more than has been earned."""
-        self._pay_for_code(LIFTING * cost)
+    def put_off(self, lifting: float, seconds: float) -> None:
+        """A recording was lifted, and LLVM would take more than has been earned.
+
+        ``lifting``: seconds, as it is estimated; ``seconds``: of the processor.
+        """
+        self._pay_for_code(seconds if seconds > FAR * lifting else lifting)
 
     def built(self, instructions: int, seconds: float, cost: float | None = None) -> None:
         """Machine code was built, or it was tried; ``seconds``: of the processor."""

@@ -371,7 +371,7 @@ class Pipeline:
             self._ledger.joined(len(made.recording))
             return self._added(structure, joined)
         variant = Variant.of(made)
-        variant.build_cost = cost
+        variant.build_cost = self._cost_beside(structure, variant) if cost is None else cost
         variant.waits = builder is not None and builder.may_build(variant, call)
         surely = variant.waits and build and (at_once or self._lifts_at_once)
         if surely and is_large(len(made.recording)):
@@ -385,6 +385,12 @@ class Pipeline:
         elif builder is not None and not variant.waits:
             self._build(variant, call)  # which says why there is none
         return self._added(structure, variant)
+
+    @staticmethod
+    def _cost_beside(structure: Structure, variant: Variant) -> float | None:
+        """What machine code for another path of the same calls would take, if that is known."""
+        alike = [x for x in structure.variants if _costs_alike(variant, x)]
+        return max((x.build_cost for x in alike if x.build_cost is not None), default=None)
 
     def _build_large(
         self, variant: Variant, call: Call, seconds: float, build: Callable[..., bool]
@@ -468,6 +474,7 @@ class Pipeline:
     def affords_building(self, variant: Variant) -> bool:
         """Whether machine code may be built for a variant now, or shared code, by what it costs."""
         size, cost = len(variant.recording), variant.build_cost
+        cost = variant.building_takes if cost is None else cost
         if not self._ledger.affords_building(size, cost):
             return False
         builder = self._builder
@@ -563,13 +570,14 @@ class Pipeline:
         if built.put_off:
             assert built.cost is not None
             variant.waits = True
-            self._ledger.put_off(built.cost)
+            self._ledger.put_off(built.lifting, seconds)
             for other in (variant, *self.kept()):
-                if other.waits and len(other.recording) <= 2 * size:
+                if other.waits and _costs_alike(other, variant):
                     other.build_cost = max(other.build_cost or 0.0, built.cost)
             return False
         if built.attempted:
-            self._ledger.built(size, seconds, built.cost)
+            cost = variant.building_takes if built.cost is None else built.cost
+            self._ledger.built(size, seconds, cost)
         if variant.binding is None:
             variant.not_lifted = built.reason
         elif built.binding is not None:
@@ -590,6 +598,11 @@ class Pipeline:
             variant.may_join = True
         if waiting:
             self._on_forget(waiting, False)
+
+
+def _costs_alike(variant: Variant, other: Variant) -> bool:
+    """Whether machine code for a variant is likely to take what another's would."""
+    return len(variant.recording) <= 2 * len(other.recording)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,9 @@ from chainrule.compiler.capture.outside import Place
 from chainrule.compiler.capture.recordings import Ints, Recording
 from chainrule.compiler.capture.running import Trace
 from chainrule.compiler.capture.standins import Unrecordable
+from chainrule.compiler.lift.margins import has_decisions
 from chainrule.compiler.runtime.assembly import Assembly
+from chainrule.compiler.runtime.costs import building_takes
 from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.results import has_no_graph, root_of
 from chainrule.compiler.runtime.tape import FINE, UNDEFINED, Executor, executor
@@ -64,7 +66,7 @@ class Variant:
     waits: bool = False  # until machine code for it is worth its cost
     may_join: bool = False  # there is new machine code of another call, which it may use
     eager_nodes: int | None = None  # that an eager call makes, once there was one
-    build_cost: float | None = None  # seconds that it will take, once that is known
+    build_cost: float | None = None  # seconds that machine code will take, once that is known
     answered: int = 0  # calls by the fast path
     used: int = 0  # when it was needed last, as ``Memory`` counts
     settled: tuple[str, ...] = ()  # the lines at which data became static
@@ -102,6 +104,11 @@ class Variant:
             alike=made.alike,
             is_derivative=made.derived_from is not None,
         )
+
+    @functools.cached_property
+    def building_takes(self) -> float:
+        """The same, as far as can be told before anything is lifted."""
+        return building_takes(len(self.recording), has_decisions(self.recording))
 
     @property
     def trace(self) -> Trace:
