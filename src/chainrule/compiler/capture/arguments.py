@@ -276,6 +276,7 @@ def flatten_call(
 _INSTEAD = {  # of types that hold, or stand for, numbers
     "Series": "pass its numbers by to_numpy()",
     "DataFrame": "pass its columns by to_numpy()",
+    "range": "pass list(...) of it, or its ends",
     "set": "it has no order of its own; pass a list of what is in it",
     "frozenset": "it has no order of its own; pass a list of what is in it",
     "datetime": "pass a number, as its timestamp(), or those that are read of it, as its hour",

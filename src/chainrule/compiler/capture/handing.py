@@ -286,32 +286,29 @@ class _Described:
         self._numbers: dict[int, int] = {}
         self._open: set[int] = set()
 
-    def meet(self, x: Any) -> bool:
-        """Count the containers of a tree; whether it holds one. Equal tuples of numbers are one."""
+    def meet(self, x: Any) -> None:
+        """Count the containers of a tree, but for empty tuples, which are all one."""
         if id(x) in self._places:
-            return True
+            return
         items = _items_of(x)
-        if items is None:
-            return isinstance(x, np.ndarray) and self._count(x)
-        if type(x) is tuple:
-            self._new(x)
-        items = [item for item in items if type(item) not in _LEAVES]
+        if items is None and not isinstance(x, np.ndarray):
+            return
         if id(x) in self._outside:
-            raise Unrecordable("it returns a list or dict that is held elsewhere too")
+            raise Unrecordable(f"it returns a {type(x).__name__} that is held elsewhere too")
         if id(x) in self._open:
             raise Unrecordable("it returns, or keeps, a container that is inside itself")
         if id(x) in self._met:
-            return self._count(x)
+            self._met[id(x)] += 1
+            return
+        self._new(x)
+        if items == [] and type(x) is tuple:
+            return
+        self._met[id(x)] = 1
         self._open.add(id(x))
-        found = [self.meet(item) for item in items]
+        for item in items or ():
+            if type(item) not in _LEAVES:
+                self.meet(item)
         self._open.discard(id(x))
-        return (any(found) or type(x) is not tuple) and self._count(x)
-
-    def _count(self, x: Any) -> bool:
-        if id(x) not in self._met:
-            self._new(x)
-        self._met[id(x)] = self._met.get(id(x), 0) + 1
-        return True
 
     def __call__(self, x: Any) -> Any:
         """What stands for something that the function returned, or stored."""

@@ -95,9 +95,10 @@ def _check_returned(
             if any(np.may_share_memory(memory, other) for other in held):
                 raise Unrecordable("it returns an array whose memory is used elsewhere too")
             held.append(memory)
-        if type(x) in (list, dict):
+        if type(x) in (list, dict) or (type(x) is tuple and x):
             if id(x) in outside or id(x) in seen:
-                raise Unrecordable("it returns a list or dict that is held elsewhere too")
+                kind = type(x).__name__
+                raise Unrecordable(f"it returns a {kind} that is held elsewhere too")
             seen.add(id(x))
         if is_named_tuple(x) or is_record(x):
             raise Unrecordable(f"it returns a {type(x).__name__}")

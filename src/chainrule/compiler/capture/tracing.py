@@ -387,7 +387,8 @@ def confirm(
         if difference is None and pinned:
             lines = " and ".join(dict.fromkeys(first.settled))
             raise Unrecordable(
-                f"a recording would hold for these numbers only, which Python reads at {lines}"
+                f"a recording would hold for these numbers only, which Python reads at {lines}: "
+                "compute there with operators and functions of math or chainrule"
             )
         if difference is None:
             compare_errors(function, state, call, first.recording.hands_back)

@@ -301,7 +301,7 @@ def _answer(dispatch: Dispatch, run: Run, call: Call) -> tuple[Any] | None:
     variant = run.variant
     assert variant is not None
     children = (*call.values, *variant.captured) if call.values else variant.captured
-    if not children:  # where eager returns a Value of constants, so does a replay
+    if not (children and variant.returns_values):  # numbers, or Values of constants
         found = _assembled(dispatch, run, call)
         return None if found is NotImplemented else (found,)
     root = root_of(variant.recording.result)

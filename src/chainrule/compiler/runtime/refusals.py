@@ -81,7 +81,10 @@ def failure_of(error: Exception) -> str:
     line, called = errors.line_of(error), errors.called_in_library(error)
     place = "" if line is None else f", at {line}"
     if called is None:
-        return f"recording it raised {type(error).__name__}{_message(error)}{place}"
+        return (
+            f"recording it raised {type(error).__name__}{_message(error)}{place}: what stands for "
+            "numbers while it is recorded was not taken there"
+        )
     return (
         f"it calls {called}, which fails on what stands for numbers while it is recorded{place}; "
         "write it with operators and functions of chainrule, or pass its result as an argument"

@@ -173,11 +173,16 @@ class Variant:
         return None if self.binding is None else self.binding.machine
 
     def returns_several(self, call: Call) -> bool:
-        """Whether a plain call must return several nodes, or none: a replay makes exactly one."""
-        if call.key[0] or has_no_graph(call, self.captured):
+        """Whether a plain call must return more than one node: a replay makes one at most."""
+        if call.key[0] or has_no_graph(call, self.captured) or not self.returns_values:
             return False
         nodes = [x for x in self.recording.outputs if x.is_value]
         return len(nodes) != 1 or root_of(self.recording.result) is None
+
+    @property
+    def returns_values(self) -> bool:
+        """Whether any number that the function returns has a graph."""
+        return any(x.is_value for x in self.recording.outputs)
 
     def run(self, call: Call, binding: Binding | None) -> Run | None:
         """Compute a call, by machine code where ``binding`` has some that can, else by the tape.
