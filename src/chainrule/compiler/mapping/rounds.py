@@ -22,7 +22,7 @@ from chainrule.compiler.mapping.lane_code import LaneCode, lane_code
 from chainrule.compiler.mapping.results import Results
 from chainrule.compiler.mapping.stacks import Layout, Samples
 from chainrule.compiler.runtime import calls
-from chainrule.compiler.runtime.costs import BUILD, REPLAY, allowance
+from chainrule.compiler.runtime.costs import REPLAY, allowance
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import as_floats, numeric_leaves, root_of
 from chainrule.compiler.runtime.variants import Variant
@@ -208,7 +208,7 @@ class Rounds:
             # Of the first variant all samples may be, of another one as many as were met.
             variant.mapped += count if not self._met and not self._failed else 1 + self._skipped
             size, options = len(variant.recording), self._dispatch.options
-            pays = variant.mapped * REPLAY.of(size) >= BUILD.of(size)
+            pays = variant.mapped * REPLAY.of(size) >= variant.building_takes
             if not (pays or options.lift is True or allowance.is_endless):
                 return None
             sample = sample_of(variant, call)
