@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chainrule.compiler.capture.enums import integer_of, is_like_int
+from chainrule.compiler.capture.enums import is_like_int
 from chainrule.compiler.capture.standins import plain
 from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
@@ -34,47 +35,77 @@ _METHODS = frozenset(name for name in dir(str) if not name.startswith("_"))
 _INTEGER = -1  # in place of a length
 
 _Codes = tuple[int, ...]
-_Level = tuple[dict[int, int] | None, dict[int, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Tree:
+    """The keys of one shape, and how they are found.
+
+    Of each character: which of those that are there it is, if it is an integer, and where it leads.
+    """
+
+    keys: list[Any]
+    places: dict[_Codes, int]
+    levels: list[tuple[dict[int, int] | None, dict[int, int]]]
+
+    @classmethod
+    def of(cls, keys: Iterable[Any], is_tuple: bool, shape: _Codes) -> _Tree | None:
+        """Those of some keys that have this shape; None: they are too many."""
+        found = [k for k in keys if (type(k) is tuple) is is_tuple and _shape_of(k) == shape]
+        integral = [size == _INTEGER for size in shape for _ in range(abs(size))]
+        if len(integral) * len(found) > _MOST:
+            return None
+        words = list(map(_codes, found))
+        levels: list[tuple[dict[int, int] | None, dict[int, int]]] = []
+        ways: dict[_Codes, int] = {(): 0}
+        for k, is_integer in enumerate(integral):
+            # To the first one there is only one way.
+            among: dict[int, int] | None = {} if is_integer and k else None
+            further: dict[_Codes, int] = {}
+            table: dict[int, int] = {}
+            for word in words:
+                code = word[k] if among is None else among.setdefault(word[k], len(among))
+                way = ways[word[:k]] << _BITS | code if k else code
+                table[way] = further.setdefault(word[: k + 1], len(further))
+            levels.append((among, table))
+            ways = further
+        return cls(found, ways, levels)
 
 
 class Words:
     """The words among some keys that a traced text may be, and how it is looked up."""
 
-    def __init__(
-        self, recorder: Recorder, keys: list[Any], shape: list[int], nodes: list[int]
-    ) -> None:
-        self.recorder, self.keys = recorder, keys
-        self._words = [_codes(key) for key in keys]
-        self._shape, self._nodes = tuple(shape), nodes
+    def __init__(self, recorder: Recorder, tree: _Tree, nodes: list[int]) -> None:
+        self.recorder, self.keys = recorder, tree.keys
+        self._tree, self._nodes = tree, nodes
 
     @classmethod
     def among(cls, keys: Iterable[Any], text: Any) -> Words | None:
         """Those of a text, or of a tuple of texts and integers; None: it is not known what may
         equal it."""
-        is_tuple = type(text) is tuple
-        parts, keys = text if is_tuple else (text,), list(keys)
+        parts, keys = text if type(text) is tuple else (text,), tuple(keys)
         first = next((x for x in parts if type(x) in (TracedText, Traced)), None)
-        shape = _shape_of(text, is_tuple)
+        shape = _shape_of(text)
         if first is None or shape is None or not first._recorder.selector.enabled:
             return None
-        inside = [(k, part) for key in keys if type(key) is tuple for k, part in enumerate(key)]
-        kinds = {*map(type, keys)} | {type(part) for _, part in inside}
+        inside = {type(part) for key in keys if type(key) is tuple for part in key}
+        kinds = {*map(type, keys), *inside}
         if not all(kind in _KEYS or is_like_int(kind) for kind in kinds):
             return None
-        numbers = {k for k, part in inside if type(part) is float}  # which may equal an integer
-        if any(size == _INTEGER and k in numbers for k, size in enumerate(shape)):
-            return None
-        found = [key for key in keys if _shape_of(key, is_tuple) == shape]
+        if float in inside and _INTEGER in shape:
+            return None  # which may equal an integer
         recorder = first._recorder
         nodes = [node for x in parts for node in _nodes_of(recorder, x)]
-        if not nodes or len(nodes) * len(found) > _MOST:
-            return None
-        return cls(recorder, found, shape, nodes)
+        tables, known = recorder.selector.tables, (Words, type(text) is tuple, shape, keys)
+        if known not in tables:
+            tables[known] = _Tree.of(keys, type(text) is tuple, shape)
+        tree = tables[known]
+        return cls(recorder, tree, nodes) if nodes and tree is not None else None
 
     def place(self, name: str) -> Traced:
         """Which of them it is; where it is none, ``find`` gives their number; ``read`` raises."""
         integers, place = self.recorder.integers, None
-        for (among, table), node in zip(self._levels(), self._nodes, strict=True):
+        for (among, table), node in zip(self._tree.levels, self._nodes, strict=True):
             if among is not None:
                 node = integers.step(name, integers.constant(among), node)
             if place is not None:
@@ -87,71 +118,34 @@ class Words:
     @property
     def has_it(self) -> bool:
         """Whether it is one of them in this recording."""
-        return tuple(map(self.recorder.integers.value, self._nodes)) in self._words
-
-    def _levels(self) -> list[_Level]:
-        """For each character, where it leads; the last gives the place of a word.
-
-        An integer has a table before: which of those that are there it is. The first one needs
-        none, for there is only one way to it.
-        """
-        tables = self.recorder.selector.tables
-        known, words = (Words, self._shape, *self._words), self._words
-        if known not in tables:
-            found: list[_Level] = []
-            ways: dict[_Codes, int] = {(): 0}
-            integral = [x == _INTEGER for x in self._shape for _ in range(abs(x))]
-            for k in range(len(self._nodes)):
-                among: dict[int, int] | None = None
-                if integral[k] and k:
-                    among = {}
-                    for word in words:
-                        among.setdefault(word[k], len(among))
-                further: dict[_Codes, int] = {}
-                for word in words:
-                    further.setdefault(word[: k + 1], len(further))
-                codes = [word[k] if among is None else among[word[k]] for word in words]
-                found.append(
-                    (
-                        among,
-                        {
-                            ways[w[:k]] << _BITS | code if k else code: further[w[: k + 1]]
-                            for w, code in zip(words, codes, strict=True)
-                        },
-                    )
-                )
-                ways = further
-            tables[known] = found
-        made: list[_Level] = tables[known]
-        return made
+        codes = tuple(map(self.recorder.integers.value, self._nodes))
+        return codes in self._tree.places
 
 
-def _shape_of(key: Any, is_tuple: bool) -> list[int] | None:
-    """The lengths of the texts of a key; None where it is made of more than texts and integers."""
-    if (type(key) is tuple) is not is_tuple:
-        return None
-    found = []
-    for x in key if is_tuple else (key,):
-        kind = type(x)
-        if kind in _TEXTS:
-            found.append(len(x))
-        elif is_tuple and _is_integer(x):
-            found.append(_INTEGER)
-        else:
+def _shape_of(key: Any) -> _Codes | None:
+    """The lengths of the texts of a key, which is one or a tuple; None: there is more in it."""
+    if type(key) is not tuple:
+        return (len(key),) if type(key) in _TEXTS else None
+    found: list[int] = []
+    for x in key:
+        if type(x) not in _TEXTS and not _is_integer(x):
             return None
-    return found
+        found.append(len(x) if type(x) in _TEXTS else _INTEGER)
+    return tuple(found)
 
 
 def _is_integer(x: Any) -> bool:
-    kind = x.__class__ if type(x) is Traced else type(x)
-    return kind in _INTEGERS if type(x) is Traced else kind in (int, bool) or is_like_int(kind)
+    kind = type(x)
+    if kind is Traced:
+        return x.__class__ in _INTEGERS
+    return kind is int or kind is bool or is_like_int(kind)
 
 
 def _codes(key: Any) -> _Codes:
     """A key as integers: the characters of its texts, and its integers."""
     found: list[int] = []
     for x in key if type(key) is tuple else (key,):
-        found += map(ord, x) if type(x) is str else [int(integer_of(x))]
+        found += map(ord, x) if type(x) is str else [int(x)]
     return tuple(found)
 
 
