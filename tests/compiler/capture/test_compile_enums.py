@@ -301,3 +301,47 @@ def test_an_item_that_is_another_one_at_the_next_call_is_read_again():
         results.append(fast.value_and_grad([0.5, 1.5, 2.5], [0, 1, 1, 2]))
         assert results[-1] == eager([0.5, 1.5, 2.5], [0, 1, 1, 2])
     assert results[0] != results[1]
+
+
+def by_key(p, ks, table, item):
+    return sum(p[0] * table[k] + p[1] for k in ks)
+
+
+def by_pair(p, ks, table, item):
+    return sum(p[0] * table[k, k] + p[1] for k in ks)
+
+
+def by_membership(p, ks, table, item):
+    return sum(p[0] * (k in (item, 7)) + p[1] for k in ks)
+
+
+def by_item(p, ks, table, item):
+    return sum(p[0] * (k == item) + p[1] for k in ks)
+
+
+@pytest.mark.parametrize("of_base", [False, True])
+@pytest.mark.parametrize("f", [by_key, by_pair, by_membership, by_item])
+def test_a_class_of_which_only_items_are_reached_is_watched_as_well(f, of_base):
+    class Base:
+        pass
+
+    class Changing(Base, enum.IntEnum):
+        CALL = 0
+        PUT = 1
+
+    table = {Changing.CALL: 0.5, Changing.PUT: 1.5}
+    pairs = {(item, item): number for item, number in table.items()}
+    item, table = Changing.PUT, pairs if f is by_pair else table
+
+    def loss(p, ks):
+        return f(p, ks, table, item)
+
+    fast, eager = chainrule.compile(loss, on_fallback="eager"), chainrule.value_and_grad(loss)
+    calls = [([0.5, 1.5], [(n >> j) & 1 for j in range(4)]) for n in range(16)]
+    before = [eager(*call) for call in calls]
+    assert [fast.value_and_grad(*call) for call in calls] == before
+    assert recordings(fast) == 1
+    (Base if of_base else Changing).__eq__ = lambda self, other: False
+    after = [outcome(eager, *call) for call in calls]
+    assert after != before
+    assert [outcome(fast.value_and_grad, *call) for call in calls] == after
