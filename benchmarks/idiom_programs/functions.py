@@ -370,6 +370,54 @@ def tokens_automaton(p, ts, k):
     return total
 
 
+NESTED = {s: dict(enumerate(row)) for s, row in enumerate(TRANSITIONS)}
+PAIRED = {(s, t): new for s, row in NESTED.items() for t, new in row.items()}
+NAMED = {("abcde"[s], t): "abcde"[new] for (s, t), new in PAIRED.items()}
+
+
+@tokens.spelling
+def tokens_automaton_nested_dict(p, ts, k):
+    state, total = 0, 0.0
+    for t in ts:
+        state = NESTED[state][t]
+        total = total + p[state] * p[t]
+    return total
+
+
+@tokens.spelling
+def tokens_automaton_tuple_keys(p, ts, k):
+    state, total = 0, 0.0
+    for t in ts:
+        state = PAIRED[state, t]
+        total = total + p[state] * p[t]
+    return total
+
+
+@tokens.spelling
+def tokens_automaton_named_states(p, ts, k):
+    state, total = "a", 0.0
+    for t in ts:
+        state = NAMED.get((state, t), "a")
+        total = total + p["abcde".index(state)] * p[t]
+    return total
+
+
+@tokens.spelling(adapt=lambda p, ts, k: (p, np.array(ts), k))
+def tokens_scatter_add_index_array(p, ts, k):
+    bins = [0.0] * 8
+    for t in ts:
+        bins[t] += p[t]
+    return sum(b * b for b in bins)
+
+
+@tokens.spelling(adapt=lambda p, ts, k: (p, np.array(ts), k))
+def tokens_scatter_add_object_array(p, ts, k):
+    bins = np.zeros(8, dtype=object)
+    for t in ts:
+        bins[t] += p[t]
+    return (bins**2).sum()
+
+
 @tokens.spelling
 def tokens_scatter_add(p, ts, k):
     bins = [0.0] * 8

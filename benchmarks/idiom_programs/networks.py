@@ -493,6 +493,14 @@ def experts_argsort(p, x, y):
 
 
 @experts.spelling
+def experts_index_array(p, x, y):
+    scores = p["gate"] @ np.array(x)
+    best = np.argsort([s.data for s in scores])[-2:]
+    shares = np.exp(scores[best]) / np.exp(scores[best]).sum()
+    return ((shares * (p["w"][best] @ np.array(x))).sum() - y) ** 2
+
+
+@experts.spelling
 def experts_sorted_pairs(p, x, y):
     pairs = sorted(
         ((dot(g, x), dot(w, x)) for g, w in zip(p["gate"], p["w"])),

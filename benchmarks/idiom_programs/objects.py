@@ -100,6 +100,74 @@ def settings_at_top_flag(w, x, training):
     return z
 
 
+# --- items of an enum beside integers -------------------------------------------------------------
+
+SLOPES = {Kind.LINEAR: 1.0, Kind.SQUARE: 0.5, Kind.TANH: 0.25}
+FOLLOWING = {
+    Kind.LINEAR: {Kind.LINEAR: 1, Kind.SQUARE: 2, Kind.TANH: 0},
+    Kind.SQUARE: {Kind.LINEAR: 0, Kind.SQUARE: 1, Kind.TANH: 2},
+    Kind.TANH: {Kind.LINEAR: 2, Kind.SQUARE: 0, Kind.TANH: 1},
+}
+
+
+@FIELD.idiom
+def kinds(rng):
+    for w in drifting(rng, rng.normal(size=3).tolist()):
+        yield w, rng.integers(3, size=12).tolist(), rng.normal(size=12).tolist()
+
+
+@kinds.spelling
+def kinds_branches(w, ks, xs):
+    total = 0.0
+    for k, x in zip(ks, xs):
+        if k == Kind.LINEAR:
+            total = total + w[0] * x
+        elif k == Kind.SQUARE:
+            total = total + (w[1] * x) ** 2
+        else:
+            total = total + tanh(w[2] * x)
+    return total
+
+
+@kinds.spelling
+def kinds_generator(w, ks, xs):
+    return sum(tanh(w[0] * x) if Kind.TANH == k else w[1] * x for k, x in zip(ks, xs))
+
+
+@kinds.spelling
+def kinds_membership(w, ks, xs):
+    return sum(w[k] * x * (k in (Kind.LINEAR, Kind.TANH)) for k, x in zip(ks, xs)) + w[Kind.TANH]
+
+
+@kinds.spelling
+def kinds_arithmetic(w, ks, xs):
+    return sum(w[(k + Kind.SQUARE) % 3] * x * (k < Kind.TANH) for k, x in zip(ks, xs))
+
+
+@kinds.spelling
+def kinds_keys(w, ks, xs):
+    return sum(SLOPES[k] * w[k] * x for k, x in zip(ks, xs))
+
+
+@kinds.spelling(adapt=lambda w, ks, xs: (w, np.array(ks), np.array(xs)))
+def kinds_mask(w, ks, xs):
+    return w[0] * (xs * (ks == Kind.LINEAR)).sum() + w[1] * (xs * (ks != Kind.LINEAR)).sum()
+
+
+@kinds.spelling
+def kinds_automaton(w, ks, xs):
+    state, total = Kind.LINEAR, 0.0
+    for k, x in zip(ks, xs):
+        state = FOLLOWING[state][k]
+        total = total + w[state] * x
+    return total
+
+
+@kinds.spelling
+def kinds_looked_up(w, ks, xs):
+    return sum(w[0] * x if Kind(k) is Kind.LINEAR else w[1] - x for k, x in zip(ks, xs))
+
+
 # --- state outside of the function ----------------------------------------------------------------
 
 step_count = 0

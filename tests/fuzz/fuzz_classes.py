@@ -105,6 +105,47 @@ class Colour(enum.IntEnum):
 """,
         (),
     ),
+    "Shade": (
+        """
+class Shade(enum.IntFlag):
+    LIGHT = 1
+    DARK = 2
+""",
+        (),
+    ),
+    "Odd": (
+        """
+class Odd(enum.IntEnum):
+    ONE = 1
+
+    def __eq__(self, other):
+        return int(other) % 2 == 1
+
+    def __radd__(self, other):
+        return int(other) + 10
+
+    __hash__ = int.__hash__
+""",
+        (),
+    ),
+    "MOVES": (
+        """
+MOVES = {0: {0: 1, 1: 0}, 1: {0: 0, 1: 2}, 2: {0: 2, 1: 0}}
+""",
+        ("MOVES[0][1] = 2", "MOVES[2] = {1: 0, 0: 1}", "MOVES[1] = {0: 2, 1: 0, 2: 1}"),
+    ),
+    "LINKS": (
+        """
+LINKS = {(0, 0): 1, (0, 1): 0, (1, 0): 0, (1, 1): 2, (2, 0): 2, (2, 1): 0}
+""",
+        ("LINKS[0, 1] = 2", "LINKS[1, 2] = 1", "LINKS[True, 0.0] = 2"),
+    ),
+    "WALKS": (
+        """
+WALKS = {("a", 0): "b", ("a", 1): "a", ("b", 0): "a", ("b", 1): "c", ("c", 1): "a"}
+""",
+        ('WALKS["c", 0] = "c"', 'WALKS["a", 1] = "b"'),
+    ),
     "TANH": (
         """
 class Layer:

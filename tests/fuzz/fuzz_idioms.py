@@ -7,6 +7,7 @@ of floats, ``{J}`` an array of integers, ``{M}`` a mask and ``{S}`` a text.
 """
 
 from fuzz_attention import ATTENTION
+from fuzz_automata import AUTOMATA, DATA_AUTOMATA
 from fuzz_choices import CHECKED, CHOICES, DATA_CHOICES, DATA_MASKS, MASKS
 from fuzz_exchanges import EXCHANGES
 from fuzz_keyed import KEYED
@@ -898,4 +899,5 @@ IDIOMS = (
     *(*TOKENS, *INTEGERS, *ARITHMETIC, *PARAMETERS, *DATA, *BRANCHES, *CHANCES, *DATA_CHANCES),
     *(*CHOICES, *DATA_CHOICES, *CHECKED, *TURNS, *DATA_TURNS, *TEXTS, *LOOKUPS, *KEYED),
     *(*RECURRENCES, *ATTENTION, *MASKS, *DATA_MASKS, *MODELS, *DATA_MODELS, *EXCHANGES),
+    *(*AUTOMATA, *DATA_AUTOMATA),
 )

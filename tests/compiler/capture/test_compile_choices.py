@@ -12,6 +12,7 @@ from chainrule.compiler.runtime import branching
 
 RNG = random.Random(5)
 TABLE = [-1.0, -0.25, 0.0, 0.4, 1.5]
+GRID = np.arange(8.0).reshape(4, 2)
 WEIGHTS = {0: 0.5, 1: 2.0, 2: -1.0, 3: 3.0}
 
 
@@ -81,9 +82,23 @@ def stored(w, xs):
     return sum(c * (i + 1) for i, c in enumerate(cells))
 
 
+def largest_three(w, xs):
+    z = np.array([a * x for a, x in zip(w, xs, strict=True)])
+    top = np.argsort([v.data for v in z])[-3:]
+    return np.sum(np.tanh(z[top])) + z[top[::-1]][0] * GRID[top].sum()
+
+
+def largest_rows(w, xs):
+    z = np.array([[a, a * 2] for a in w])
+    top = np.argsort(-np.array([a.data for a in z[:, 0]]))[:2]
+    found = (z[top] * np.array([1.0, 3.0]) + GRID[top]).sum()
+    z[top[0]] = 0.0
+    return found * z[1, 1] + np.array(xs)[top].sum() * w[0]
+
+
 FUNCTIONS = [
     *(counted, truths, first_of_largest, nearest, largest_by_key, in_order, interpolated, numpys),
-    *(arrays, stored),
+    *(arrays, stored, largest_three, largest_rows),
 ]
 
 

@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pytest
+from compile_twins import outcome
 
 import chainrule
 from chainrule import Value, exp
@@ -98,6 +99,46 @@ def evaluated_in_order(p, ts, i, j):
 def test_one_recording_stores_at_any_place(f):
     fast = compared(f)
     assert (fast.dispatch.counts.traces, fast.dispatch.counts.eager) == (1, 0)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, np.bool_])
+@pytest.mark.parametrize("kind", [list, object])
+@pytest.mark.parametrize("low", [0, -2, -5])
+def test_one_recording_stores_at_the_places_in_an_array_of_integers(dtype, kind, low):
+    def f(p, places, xs):
+        totals = [0.0] * 4 if kind is list else np.zeros(4, dtype=object)
+        for k, x in zip(places, xs, strict=True):
+            totals[k] += exp(p[k] * x) * 0.1
+        totals[places[0]] = totals[places[1]] * 2
+        return sum(x * x for x in totals)
+
+    fast, eager = chainrule.compile(f, on_fallback="eager"), chainrule.value_and_grad(f)
+    rng = np.random.default_rng(0)
+    for n in range(30):
+        places = rng.integers(low, 5 if n > 20 else 4, size=6).astype(dtype)
+        arguments = rng.normal(size=4), places, rng.normal(size=6)
+        got, wanted = outcome(fast.value_and_grad, *arguments), outcome(eager, *arguments)
+        if isinstance(wanted[0], str):
+            assert got == wanted
+            continue
+        assert got[0] == pytest.approx(wanted[0], rel=1e-12)
+        assert got[1] == pytest.approx(wanted[1], rel=1e-12)
+        if dtype is np.int64 and low == 0 and n == 20:
+            assert (fast.dispatch.counts.traces, fast.dispatch.counts.eager) == (1, 0)
+
+
+def in_a_branch_by_an_array(p, ts, i, j):
+    totals = [0.0] * 3
+    for t in np.array(ts):
+        if t > 0:
+            totals[t] += p[t]
+        else:
+            totals[t] -= p[t - 1] * 2
+    return sum(x * x for x in totals) + totals[i] * totals[j]
+
+
+def test_stores_by_numpys_integers_in_branches_give_eagers_results():
+    compared(in_a_branch_by_an_array, 100)
 
 
 def out_of_range(p, ts, i, j):

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.compiler.capture.arrays import DataArray, data_array, items_of, object_array
+from chainrule.compiler.capture.arrays import DataArray, data_array, items_of, numbers, object_array
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.integers import EXACT
 from chainrule.compiler.capture.lookups import counts_of
@@ -47,11 +47,15 @@ def _both() -> Any:
 
 def has_whole(key: Any) -> bool:
     """Whether a Whole is, or is a part of, a key."""
+    if type(key) is DataArray:
+        return any(type(k) is Whole for k in items_of(key))
     return type(key) is Whole or (type(key) is tuple and any(type(k) is Whole for k in key))
 
 
 def item_at(container: Any, key: Any) -> Any:
     """``container[key]``, with a Whole in the key."""
+    if type(key) is DataArray:
+        return _items_at(container, key)
     found = _rows_of(container, key)
     if found is None:
         return container[_settled(key)]
@@ -67,10 +71,26 @@ def item_at(container: Any, key: Any) -> Any:
     return made
 
 
+def _items_at(container: Any, key: DataArray) -> Any:
+    """``z[order]``: the items, or rows, of an array at several places."""
+    kind, places = type(container), items_of(key)
+    is_array = (kind is np.ndarray or kind is DataArray) and container.ndim
+    is_array = is_array and container.dtype in (object, np.float64, np.int64)
+    if not is_array or not all(type(k) is Whole or type(k) is np.int64 for k in places):
+        return container[_settled(key)]
+    rows = [item_at(container, k) if type(k) is Whole else container[k] for k in places]
+    if container.ndim > 1:
+        rows = [x for row in rows for x in _items(row)]
+    shape = (*key.shape, *container.shape[1:])
+    if container.dtype == object:
+        return object_array(rows, shape)
+    return data_array(rows, shape, container.dtype)
+
+
 def _settled(key: Any) -> Any:
     if type(key) is tuple:
         return tuple([k.plain() if type(k) is Whole else k for k in key])
-    return key.plain()
+    return numbers(key)
 
 
 def _rows_of(container: Any, key: Any) -> tuple[dict[int, Any], Whole, list[Any]] | None:

@@ -21,6 +21,7 @@ from chainrule.compiler.capture import known
 from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.changing import changing
+from chainrule.compiler.capture.enums import has_item, is_like_int
 from chainrule.compiler.capture.exchanging import exchange, read_cell, store_cell
 from chainrule.compiler.capture.keyed import is_keyed
 from chainrule.compiler.capture.lookups import Looked, contains
@@ -462,9 +463,9 @@ class Sides:
         """``x.name``."""
         if _inside():
             kind = type(x)
-            if isinstance(x, type):
+            if isinstance(x, type) and not has_item(x, name):
                 raise Impure(site)
-            simple = kind in _PLAIN or kind in _CONTAINERS or is_keyed(x)
+            simple = kind in _PLAIN or kind in _CONTAINERS or is_keyed(x) or isinstance(x, type)
             if not simple and not (kind is types.ModuleType and name in vars(x)):
                 found = next((vars(c)[name] for c in kind.__mro__ if name in vars(c)), None)
                 asks = any(
@@ -547,7 +548,7 @@ def _is_plain(x: Any) -> bool:
         return all(map(_is_plain, (x.start, x.stop, x.step)))
     if kind is np.ndarray and x.dtype == object:
         return all(map(_is_plain, x.flat))
-    return kind in _PLAIN or kind is np.ndarray
+    return kind in _PLAIN or kind is np.ndarray or is_like_int(kind)
 
 
 def _is_checked(function: Any) -> bool:

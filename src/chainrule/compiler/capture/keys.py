@@ -13,15 +13,18 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray, as_data, items_of, numbers, object_array
+from chainrule.compiler.capture.enums import is_like_int
 from chainrule.compiler.capture.traced import Traced
 
 
 def flattened(items: Sequence[Any]) -> list[Any]:
-    """Some items, and those of the lists, tuples and arrays among them."""
+    """Some items, and those of the lists, tuples, dicts and arrays among them."""
     found = list(items)
     for x in items:
         if type(x) is list or type(x) is tuple:
             found += flattened(x)
+        elif type(x) is dict:
+            found += flattened([*x, *x.values()])
         elif isinstance(x, np.ndarray):
             objects = type(x) is DataArray or x.dtype == object
             found += items_of(x) if objects else [x.tobytes()]
@@ -68,6 +71,16 @@ def settled(key: Any) -> Any:
 def typed(items: Any, dtype: np.dtype[Any]) -> Any:
     """What was read of an array of this type: of numbers an array of data, else one of objects."""
     return items if dtype.kind == "O" else as_data(items, dtype)
+
+
+def are_keys_alike(a: Any, b: Any) -> bool:
+    """Whether two keys are equal numbers or texts of one type, or tuples of such."""
+    if type(a) is not type(b):
+        return False
+    if type(a) is tuple:
+        return len(a) == len(b) and all(map(are_keys_alike, a, b))
+    is_plain = type(a) in (int, bool, str) or is_like_int(type(a))
+    return is_plain and bool(a == b)
 
 
 def is_same(now: Any, before: Any) -> bool:

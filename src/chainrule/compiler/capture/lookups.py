@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chainrule.compiler.capture.arrays import DataArray, data_array, items_of
+from chainrule.compiler.capture.enums import integer_of, is_like_int
 from chainrule.compiler.capture.standins import Detached, StandIn
 from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
@@ -78,7 +79,12 @@ def item(mapping: Any, key: Traced) -> Any:
 
 def is_table(mapping: Any, key: Traced) -> bool:
     """Whether a dict is looked up by the integer that a key is, and by nothing else of it."""
-    return bool(mapping) and key.__class__ in _KEYS and _PLAIN.issuperset(map(type, mapping))
+    return bool(mapping) and key.__class__ in _KEYS and _are_plain(mapping)
+
+
+def _are_plain(items: Iterable[Any]) -> bool:
+    """Whether these are integers that are the same at every call, and equal what they say."""
+    return all(kind in _PLAIN or is_like_int(kind) for kind in {*map(type, items)})
 
 
 class Looked:
@@ -90,7 +96,7 @@ class Looked:
     def get(self, key: Any, default: Any = None, /) -> Any:
         """``mapping.get(key, default)``."""
         mapping = self.mapping
-        words = Words.among(mapping, key) if type(key) is TracedText else None
+        words = Words.among(mapping, key) if type(key) in (TracedText, tuple) else None
         if words is not None:
             return self._of_word(words, key, default)
         if type(key) is not Traced or not is_table(mapping, key) or not _selects(key):
@@ -102,7 +108,7 @@ class Looked:
             return recorder.selector.selected(items, items, Traced(recorder, place))
         return item(mapping, key) if contains(key, mapping) else default
 
-    def _of_word(self, words: Words, key: TracedText, default: Any) -> Any:
+    def _of_word(self, words: Words, key: Any, default: Any) -> Any:
         items = [*[self.mapping[word] for word in words.keys], default]
         if not words.keys:
             return default
@@ -135,16 +141,16 @@ def contains(x: Any, container: Any) -> Any:
         return word_in(x, container)
     if recorder is None or not recorder.selector.enabled:
         return x in container
-    if type(x) is tuple and any(type(part) is TracedText for part in x):
+    if type(x) is tuple and any(type(part) in (TracedText, Traced) for part in x):
         return word_in(x, container) if kind in _BY_HASH else x in container
     if type(x) is Traced and x.__class__ in _KEYS:
-        if (kind in _BY_HASH or kind in _IN_ORDER) and _PLAIN.issuperset(map(type, container)):
+        if (kind in _BY_HASH or kind in _IN_ORDER) and _are_plain(container):
             if not container:
                 return False
             keys = [*dict.fromkeys(map(int, container))]
             place = Traced(recorder, place_among(recorder, keys, x.node))
             return place.step("lt", len(keys))
-    elif type(x) not in _PLAIN or not any(type(item) is Traced for item in _first(container)):
+    elif not _are_plain((x,)) or not any(type(item) is Traced for item in _first(container)):
         return x in container
     if kind in _IN_ORDER and 0 < len(container) <= _MOST and _are_integers(container):
         return among(recorder, x, container).step("gt", 0)
@@ -153,7 +159,7 @@ def contains(x: Any, container: Any) -> Any:
 
 def _asks_which(x: Any, container: Any) -> bool:
     """Whether it may matter which object it is, and not only which others it equals."""
-    if type(x) in _VALUES:
+    if type(x) in _VALUES or (type(x) is tuple and _VALUES.issuperset(map(type, x))):
         return False
     plain = type(container) in _BY_HASH or type(container) in _IN_ORDER
     plain = plain and all(type(item) in _VALUES or type(item) is float for item in container)
@@ -165,15 +171,17 @@ def _first(container: Any) -> Any:
     return container[:_MOST] if type(container) in _IN_ORDER else ()
 
 
-def _are_integers(items: Iterable[Any]) -> bool:
+def _are_integers(items: Sequence[Any]) -> bool:
     """Whether these are integers, traced or not, that are compared as Python's are."""
-    return all(type(x) in _PLAIN or (type(x) is Traced and x.__class__ in _KEYS) for x in items)
+    traced = [x for x in items if type(x) is Traced]
+    others = [x for x in items if type(x) is not Traced]
+    return all(x.__class__ in _KEYS for x in traced) and _are_plain(others)
 
 
 def among(recorder: Recorder, x: Any, items: Iterable[Any]) -> Traced:
     """How many of some integers are equal to one."""
     integers = recorder.integers
-    nodes = [i.node if type(i) is Traced else integers.constant(i) for i in (x, *items)]
+    nodes = [i.node if type(i) is Traced else integers.constant(integer_of(i)) for i in (x, *items)]
     return Traced(recorder, integers.step("count", *nodes))
 
 

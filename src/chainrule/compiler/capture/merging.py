@@ -122,11 +122,12 @@ def store_by_integer(value: Any, container: Any, key: Any) -> bool:
         return False  # the derivatives of what is selected are added up in another order
     count = len(container)
     sort: Any = key.__class__
-    if sort is not int or count > _PLACES or not -count <= key.value < count:
+    is_index = sort is int or issubclass(sort, np.integer)
+    if not is_index or count > _PLACES or not -count <= key.value < count:
         return False
     if recorder.stores + count > _STORES:
         return False
-    integers, place = recorder.integers, key
+    integers, place = recorder.integers, key.as_kind(int)
     if type(key) is Traced:
         place = Traced(recorder, integers.step("wrap", key.node, integers.constant(count)))
     elif key.low < 0 or key.high >= count:

@@ -34,6 +34,7 @@ from chainrule.compiler.capture.arrays import (
     static,
 )
 from chainrule.compiler.capture.captured import REPLACES
+from chainrule.compiler.capture.enums import is_like_int
 from chainrule.compiler.capture.masks import (
     TRUTHS_AS_NUMBERS,
     as_numbers_beside,
@@ -59,6 +60,7 @@ def _apply(ufunc: np.ufunc, method: str, inputs: Any, keywords: dict[str, Any]) 
     items are recorded, and the result is an array of data again. What rounds or wraps around in
     another way, and functions that are not listed, get the numbers themselves.
     """
+    inputs = [np.asarray(x)[()] if is_like_int(type(x)) else x for x in inputs]
     outs = [x for x in keywords.get("out", ()) if isinstance(x, DataArray)]
     if method == "at" and isinstance(inputs[0], DataArray):
         refuse(f"np.{ufunc.__name__}.at of an array of data")

@@ -23,6 +23,7 @@ from chainrule.compiler.capture.arrays import (
     object_array,
 )
 from chainrule.compiler.capture.keys import (
+    are_keys_alike,
     contents_of,
     flattened,
     grid_of,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 _MOST = 100_000  # combinations of several integers in one read; more are static
 _MOST_NUMBERS = 1_000_000  # of an array of plain numbers that is read by an integer
 _FEW_NUMBERS = 4096  # of such an array, that are compared by their bytes
-_FEW = 256  # items of a list that are looked at
+_FEW = 256  # items of a list that are looked at, or keys of a dict that is selected
 _INTEGERS = frozenset((int, bool, Traced))
 
 
@@ -107,7 +108,7 @@ class Selector:
             return item(container, key)
         if kind is not list and kind is not tuple and kind is not str:
             return container[key]
-        if container and key.__class__ is int:
+        if container and is_index(key):
             for fork in self._recorder.forks:
                 key = fork.where_taken(key)
         if not -len(container) <= key.value < len(container):
@@ -134,7 +135,7 @@ class Selector:
         if keeps and known in self._copies:
             return self._copies[known][1]
         chosen = self._pick(items)(key)
-        if isinstance(chosen, list | np.ndarray):
+        if isinstance(chosen, list | dict | np.ndarray):
             if keeps:
                 self._copies[known] = container, chosen
             self.watch(container)
@@ -301,6 +302,8 @@ class Selector:
             )
         elif len(kinds) == 1 and kinds <= {list, tuple} and len({len(x) for x in items}) == 1:
             return self._row_picker(items)
+        elif kinds == {dict}:
+            found = self._dict_picker(items)
         elif kinds == {np.ndarray} and len({(x.shape, x.dtype) for x in items}) == 1:
             found = self._array_picker(items)
         return found or (lambda key: items[key.static()])
@@ -361,6 +364,26 @@ class Selector:
             if kind is tuple:
                 self.known.add(id(made))
                 self._tuples.append(made)  # so that it keeps its address
+            return made
+
+        return pick
+
+    def _dict_picker(self, items: Sequence[dict[Any, Any]]) -> Any:
+        """One of several dicts that have the same keys in the same order: what each key selects."""
+        keys = list(items[0])
+        if len(keys) > _FEW or not all(
+            len(row) == len(keys) and all(map(are_keys_alike, keys, row)) for row in items
+        ):
+            return None
+        columns = zip(*[row.values() for row in items], strict=True)
+        picks = [self._picker(column) for column in columns]
+        for row in items:
+            self.watch(row)
+
+        def pick(key: Traced) -> Any:
+            self._in_range(key, len(items))
+            made = dict(zip(keys, [pick(key) for pick in picks], strict=True))
+            self.watch(made)
             return made
 
         return pick

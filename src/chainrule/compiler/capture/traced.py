@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chainrule.compiler.capture import places
+from chainrule.compiler.capture.enums import integer_of
 from chainrule.compiler.capture.integers import (
     BEYOND,
     COMPARISONS,
@@ -107,6 +108,7 @@ class Traced(StandIn):
 
     def _beside_number(self, name: str, other: Any, integers_too: bool = False) -> Any:
         """Arithmetic with a float, or with an integer where that gives one."""
+        other = integer_of(other) if integers_too else other
         if type(other) is Traced and integers_too:
             other = other.number()
         elif type(other) is int and integers_too and -EXACT <= other <= EXACT:
@@ -119,6 +121,7 @@ class Traced(StandIn):
 
     def __pow__(self, other: Any, modulo: Any = None) -> Any:
         if modulo is None and self.__class__ is int:
+            other = integer_of(other)
             if type(other) is int and other < 0:
                 other = float(other) if other >= -EXACT else other  # Python's own rule
             if type(other) is float and math.isfinite(other):
@@ -138,7 +141,7 @@ class Traced(StandIn):
             if type(other) is float and math.isfinite(other):
                 number = self.number()
                 return number.as_python(ops.integer_power, number, other)
-            found = _power(other, self)
+            found = _power(integer_of(other), self)
             if found is not NotImplemented:
                 return found
         return other ** self.static()
@@ -196,7 +199,11 @@ def _step(name: str, *operands: Any) -> Any:
     if any((x.kind if type(x) is Traced else type(x)) not in _PYTHONS for x in operands):
         operands = tuple([x.plain() if type(x) is Condition else x for x in operands])
         kinds = [x.__class__ for x in operands]
-        if any(kind in _NARROW for kind in kinds):
+        is_narrow = any(kind in _NARROW for kind in kinds)
+        if not is_narrow or name in COMPARISONS:  # else numpy computes with 64 bits
+            operands = tuple(map(integer_of, operands))
+            kinds = [x.__class__ for x in operands]
+        if is_narrow:
             return _narrow_step(name, operands, kinds)
         if not all(kind in _INTEGERS for kind in kinds):
             return NotImplemented
