@@ -1,6 +1,8 @@
 """Training in several threads: the same bits as in one."""
 
+import ctypes
 import threading
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +14,7 @@ from test_compile_lifted import flat, normal
 import chainrule
 from chainrule import log, sigmoid, sqrt, tanh
 from chainrule.compiler.mapping import costs
-from chainrule.compiler.training import machine_loop, step_code
+from chainrule.compiler.training import crew, lanes, machine_loop, step_code
 from chainrule.compiler.training.lanes import _dealt
 from chainrule.compiler.training.machine_loop import Pace
 from chainrule.optim import Adam
@@ -120,6 +122,7 @@ def test_a_thread_that_cannot_start_is_done_without(threaded, monkeypatch):
             raise RuntimeError("can't start new thread")
         start(thread)
 
+    monkeypatch.setattr(crew, "_idle", [])
     monkeypatch.setattr(threading.Thread, "start", second_fails)
     assert trained(fast, 64, 4) == wanted
     assert len(started) > 1
@@ -148,6 +151,48 @@ def test_threads_are_used_again_when_cores_are_free_again():
     assert chosen[70:].count(2) >= 28
 
 
+@pytest.mark.parametrize("samples", [3, 5, 12, 13, 30])
+@pytest.mark.parametrize("threads", [1, 2, 3, 4])
+def test_threads_have_as_many_groups_as_each_other(samples, threads, monkeypatch):
+    """Twelve in eight parts are six for each of two threads, not four for one of them."""
+    computed: dict[int, int] = {}  # by where the numbers of a thread's groups are
+
+    @ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_void_p] * 4)
+    def forward(shared: int, own: int, gathers: int, counts: int) -> float:
+        computed[own] = computed.get(own, 0) + 1
+        return 0.0
+
+    @ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 7)
+    def reverse(*arguments: int) -> None:
+        pass
+
+    take = step_code.take
+    fakes = {
+        name: ctypes.cast(fake, ctypes.c_void_p).value
+        for name, fake in (("forward", forward), ("reverse", reverse))
+    }
+
+    def counted(dtype: str, shares: Any, **fields: int) -> int:
+        every = [replace(s, codes=[{**code, **fakes} for code in s.codes]) for s in shares]
+        return take(dtype, every, **fields)
+
+    monkeypatch.setattr(machine_loop, "WORK", 0)
+    monkeypatch.setattr(Pace, "quickest", lambda self, most: most)
+    monkeypatch.setattr(step_code, "take", counted)
+    monkeypatch.setattr(step_code, "most_parts", lambda parameters, batch: step_code.PARTS)
+    monkeypatch.setattr(lanes, "FEWEST", 1 << 30)  # each a group
+    mine = copied(NEURON)
+    fast = chainrule.compile(neuron, lift=True)
+    trainer = fast.trainer(mine, POINTS, Adam(mine, lr=0.0), batch=samples, threads=threads)
+    trainer.advance(1)
+    assert sum(computed.values()) == samples
+    assert len(computed) == min(samples, threads)
+    parts = min(samples, step_code.PARTS)
+    assert max(computed.values()) - min(computed.values()) <= samples // parts + 1
+    if parts % threads == 0:  # whatever is left over
+        assert max(computed.values()) - min(computed.values()) <= 1
+
+
 @pytest.mark.parametrize("groups", [1, 3, 4, 8, 16, 30, 64])
 @pytest.mark.parametrize("parts", [1, 2, 4, 8])
 def test_every_thread_has_long_groups_and_short_ones(groups, parts):
@@ -155,7 +200,7 @@ def test_every_thread_has_long_groups_and_short_ones(groups, parts):
     order = _dealt(groups, parts)
     assert sorted(order.tolist()) == list(range(groups))
     count = min(groups, parts)
-    bounds = [groups * part // count for part in range(count + 1)]
+    bounds = [groups // count * part + min(part, groups % count) for part in range(count + 1)]
     work = [sum(groups - order[a:b]) for a, b in pairwise(bounds)]
     for threads in (2, 4):
         if groups % count == 0 and count % (2 * threads) == 0:

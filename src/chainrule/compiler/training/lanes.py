@@ -283,18 +283,20 @@ def _sorted(rank: Addresses, batch: int, lanes: int, parts: int) -> Grouping:
 def _dealt(groups: int, parts: int) -> Addresses:
     """Groups, of which the first have the most work, in an order in which all parts have as much.
 
-    The parts are equal stretches of these. So have all threads, of which each takes every second
-    part, or every fourth, whatever their number: the first half of the parts is dealt to as it
-    comes and the other half the other way round, and each time the other way than before.
+    The parts are stretches of these, the first ones longer by one where they do not come out even.
+    So have all threads, of which each takes every second part, or every fourth, whatever their
+    number: the first half of the parts is dealt to as it comes and the other half the other way
+    round, and each time the other way than before.
     """
     parts = min(groups, parts)
-    first = [groups * part // parts for part in range(parts + 1)]
+    each, left = divmod(groups, parts)
+    room = [each + (part < left) for part in range(parts)]
     half = -(-parts // 2)
     turn = [*range(half), *reversed(range(half, parts))]
     hands: list[list[int]] = [[] for _ in range(parts)]
     while sum(map(len, hands)) < groups:
         for part in turn:
-            if len(hands[part]) < first[part + 1] - first[part]:
+            if len(hands[part]) < room[part]:
                 hands[part].append(sum(map(len, hands)))
         turn.reverse()
     return np.array([group for hand in hands for group in hand])

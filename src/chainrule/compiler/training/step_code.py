@@ -10,14 +10,15 @@ step, add up what these gave, each its own, wait for each other, add that up and
 parameters, each a stretch of them, and wait again. Of a small model each thread has parameters and
 moments of its own instead, and updates all of them: that is less than what cores take to exchange
 them, and they wait once a step.
-Parts of a step and the order of sums do not depend on how many threads there are.
+Parts of a step and the order of sums do not depend on how many threads there are. Where groups do
+not come out even, the first parts have one more each: so have threads, of which each takes every
+second part, or every third.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,7 @@ import numpy.typing as npt
 
 from chainrule.compiler.codegen import jit
 from chainrule.compiler.codegen.ir import Code
-from chainrule.compiler.training import filling
+from chainrule.compiler.training import crew, filling
 from chainrule.compiler.training.updates import RATES
 
 #: what the loop reads, each a word: addresses first, then sizes
@@ -125,6 +126,7 @@ def _loop_text(number: str, size: int, width: int) -> str:
     return f"""
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare i64 @llvm.umin.i64(i64, i64)
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 define internal void @meet(ptr %state, i64 %all, ptr %rest) nounwind noinline {{
 entry:
@@ -190,6 +192,8 @@ begin:
   %groups = sub i64 %last, %first
   %few = icmp ult i64 %groups, %most_parts
   %part_count = select i1 %few, i64 %groups, i64 %most_parts
+  %even_share = udiv i64 %groups, %part_count
+  %odd_groups = urem i64 %groups, %part_count
   %is_odd = and i64 %s, %replicated
   %parts_before = mul i64 %is_odd, %most_parts
   %parts_before_bytes = mul i64 %parts_before, %part_bytes
@@ -242,10 +246,12 @@ add_own:
   br label %computed
 part:
   %p_following = add i64 %p, 1
-  %groups_before = mul i64 %groups, %p
-  %groups_after = mul i64 %groups, %p_following
-  %share_before = udiv i64 %groups_before, %part_count
-  %share_after = udiv i64 %groups_after, %part_count
+  %even_before = mul i64 %even_share, %p
+  %even_after = mul i64 %even_share, %p_following
+  %odd_before = call i64 @llvm.umin.i64(i64 %p, i64 %odd_groups)
+  %odd_after = call i64 @llvm.umin.i64(i64 %p_following, i64 %odd_groups)
+  %share_before = add i64 %even_before, %odd_before
+  %share_after = add i64 %even_after, %odd_after
   %g_first = add i64 %first, %share_before
   %g_last = add i64 %first, %share_after
   %part_offset = mul i64 %p, %part_bytes
@@ -452,21 +458,15 @@ def take(dtype: str, shares: Sequence[Share], **fields: int) -> int:
         mine |= {"codes_count": len(share.codes)}
         every = {**fields, **share.fields, **mine}
         plans.append(np.array([every[name] for name in FIELDS], np.int64))
-    others = [threading.Thread(target=loop, args=(words(plan),)) for plan in plans[1:]]
-    try:
-        for other in others:
-            other.start()
-    except RuntimeError:  # there can be no more threads: those that wait for the first may go
+    if len(plans) == 1:
+        return int(loop(words(plans[0])))
+
+    def let_go() -> None:
         state[STATE // 2] = 1
         state[0] = 1 << 62
-        for other in others:
-            if other.ident is not None:
-                other.join()
-        return take(dtype, shares[:1], **fields)
-    done = int(loop(words(plans[0])))
-    for other in others:
-        other.join()
-    return done
+
+    done = crew.together(loop, [*map(words, plans)], let_go)
+    return take(dtype, shares[:1], **fields) if done is None else int(done)
 
 
 @functools.cache
