@@ -35,6 +35,7 @@ from chainrule import gpt, optim
 US = 1e6
 NAMES = 4000  # of the file
 ALL = 32_000  # at most, where each comes once
+CALL = 0.03  # seconds that a thread takes for a call of ``cores``
 CHECKED = 30  # steps whose losses are compared with those of eager mode
 
 
@@ -298,18 +299,21 @@ def on_cores(names):
 
 
 def cores_section(names, quick):
-    """Large steps with one thread and with two, in wall time."""
+    """Large steps, many in a call, with one thread and with two, in wall time."""
     rows = []
     for name, loss, params, samples, batch, dtype in on_cores(names):
         seconds, losses = {}, {}
-        steps, trainers = 2 * len(samples) // batch, {}
+        steps, trainers = len(samples) // batch, {}
         for threads in (1, 2):
             mine = {key: array.copy() for key, array in params.items()}
             function = chainrule.compile(loss, dtype=dtype, lift=True)
             trainers[threads] = function.trainer(
                 mine, samples, optim.Adam(mine, lr=1e-3), batch=batch, threads=threads
             )
-            losses[threads] = trainers[threads].advance(8 * steps).copy()
+            losses[threads] = trainers[threads].advance(16 * steps).copy()
+        begin = time.perf_counter()
+        trainers[1].advance(steps)
+        steps = max(2, round(CALL * steps / (time.perf_counter() - begin)))
         for _ in range(20 if quick else 100):
             for threads, trainer in trainers.items():
                 begin = time.perf_counter()

@@ -32,9 +32,11 @@ from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
 MOST_RATE = 1e3  # a larger one may make something of moments that are almost 0
-WORK = 100_000  # numbers that a step computes, for which threads are worth waiting for
+WORK = 10_000  # numbers that a step computes, in a microsecond or two: less than to meet takes
+CALLS = 100  # times as many in a call, for which threads are worth waking
 TRIES = 3  # turns, each with one thread and with all, of which the middle one counts
 TRY_AGAIN = 16  # turns until it is seen again whether more threads, or fewer, are quicker
+AT_LAST = 128  # the same where more were quicker each time: then one alone is what costs
 
 
 class MachineLoop:
@@ -308,8 +310,9 @@ class MachineLoop:
         if self._threads == 1:
             return 1
         each = int(np.diff(starts).max(initial=1))
-        work = max(made.work * made.lanes for made in self._made)
-        if work * each < WORK or not step_code.rest():
+        work = each * max(made.work * made.lanes for made in self._made)
+        steps = len(starts) - 1
+        if work < WORK or work * steps < CALLS * WORK or not step_code.rest():
             return 1
         return min(self._threads, each, self._parts)
 
@@ -382,7 +385,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._seconds: dict[int, deque[float]] = {}  # of a step, by the number of threads
-        self._turns = 0
+        self._turns, self._next, self._patience = 0, TRY_AGAIN, TRY_AGAIN
 
     def note(self, threads: int, seconds: float) -> None:
         """A turn in which each step took so long."""
@@ -397,7 +400,13 @@ class Pace:
         if min(len(all_of_them), len(alone)) < TRIES:
             return most if len(all_of_them) <= len(alone) else 1
         best, other = (most, 1) if median(all_of_them) <= median(alone) else (1, most)
-        return other if self._turns % TRY_AGAIN == 0 else best
+        if best == 1:
+            self._patience = TRY_AGAIN
+        if self._turns < self._next:
+            return best
+        self._next = self._turns + self._patience
+        self._patience = min(2 * self._patience, AT_LAST)
+        return other
 
 
 def _in_turn(

@@ -48,7 +48,7 @@ class Memory:
         arrays = {
             "parameters": made[0].code.shared,
             "parts": cache_aligned(2 * part * parts, np.uint8),  # a thread may be a step ahead
-            "part_losses": np.zeros(2 * parts, dtype),
+            "part_losses": cache_aligned(2 * parts * step_code.LINE, np.int64),
             "total": cache_aligned(shared, dtype),
             "first_moment": first,
             "second_moment": second,

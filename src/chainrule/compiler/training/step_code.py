@@ -10,14 +10,15 @@ step, add up what these gave, each its own, wait for each other, add that up and
 parameters, each a stretch of them, and wait again. Of a small model each thread has parameters and
 moments of its own instead, and updates all of them: that is less than what cores take to exchange
 them, and they wait once a step.
-Parts of a step and the order of sums do not depend on how many threads there are.
+Parts of a step and the order of sums do not depend on how many threads there are. Where groups do
+not come out even, the first parts have one more each: so have threads, of which each takes every
+second part, or every third.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,8 @@ import numpy.typing as npt
 
 from chainrule.compiler.codegen import jit
 from chainrule.compiler.codegen.ir import Code
-from chainrule.compiler.training import filling
+from chainrule.compiler.runtime.machine import cache_aligned
+from chainrule.compiler.training import crew, filling
 from chainrule.compiler.training.updates import RATES
 
 #: what the loop reads, each a word: addresses first, then sizes
@@ -54,13 +56,18 @@ CODE = (
 PARTS = 8  # at most, of the groups of a step: each is added up by itself
 SMALL = 1 << 14  # parameters of a small model, whose samples take little more than a part does
 SAMPLES = 16  # at least in a part of a step of such a model
-STATE = 16  # words: how many threads arrived; in another cache line the step to stop at, from 1
+LINE = 16  # words: what one thread writes and others wait for has two cache lines for itself
 SPINS = 2_000  # that a thread waits for others before it lets something else run
 
 
 def most_parts(parameters: int, batch: int) -> int:
-    """Of a step, whoever takes it: this decides in which order gradients are added up."""
-    return PARTS if parameters >= SMALL else min(PARTS, max(1, batch // SAMPLES))
+    """Of a step, whoever takes it: this decides in which order gradients are added up.
+
+    A power of two: so each of two or four threads has as many of them.
+    """
+    if parameters >= SMALL:
+        return PARTS
+    return 1 << (min(PARTS, max(1, batch // SAMPLES)).bit_length() - 1)
 
 
 def _loads(start: str, names: Sequence[str], sizes: int) -> str:
@@ -125,16 +132,26 @@ def _loop_text(number: str, size: int, width: int) -> str:
     return f"""
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare i64 @llvm.umin.i64(i64, i64)
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
-define internal void @meet(ptr %state, i64 %all, ptr %rest) nounwind noinline {{
+define internal void @meet(ptr %state, i64 %thread, i64 %threads, i64 %times,
+                           ptr %rest) nounwind noinline {{
 entry:
-  %before = atomicrmw add ptr %state, i64 1 seq_cst
+  %own_offset = mul i64 %thread, {LINE}
+  %own_at = getelementptr inbounds i64, ptr %state, i64 %own_offset
+  store atomic i64 %times, ptr %own_at release, align 8
+  br label %other
+other:
+  %o = phi i64 [0, %entry], [%o_next, %arrived]
+  %spent = phi i64 [0, %entry], [%spins, %arrived]
+  %offset = mul i64 %o, {LINE}
+  %at = getelementptr inbounds i64, ptr %state, i64 %offset
   br label %look
 look:
-  %spins = phi i64 [0, %entry], [%spins_next, %wait], [{SPINS}, %yield]
-  %here = load atomic i64, ptr %state acquire, align 8
-  %complete = icmp uge i64 %here, %all
-  br i1 %complete, label %end, label %wait
+  %spins = phi i64 [%spent, %other], [%spins_next, %wait], [{SPINS}, %yield]
+  %here = load atomic i64, ptr %at acquire, align 8
+  %complete = icmp uge i64 %here, %times
+  br i1 %complete, label %arrived, label %wait
 wait:
   %spins_next = add i64 %spins, 1
   %long = icmp ugt i64 %spins_next, {SPINS}
@@ -142,6 +159,10 @@ wait:
 yield:
   %answer = call i32 %rest()
   br label %look
+arrived:
+  %o_next = add i64 %o, 1
+  %others_left = icmp ult i64 %o_next, %threads
+  br i1 %others_left, label %other, label %end
 end:
   ret void
 }}
@@ -150,7 +171,8 @@ end:
 define i64 @train(ptr noalias %plan) nounwind {{
 entry:
 {load}
-  %stop = getelementptr inbounds i64, ptr %state, i64 {STATE // 2}
+  %stop_offset = mul i64 %threads, {LINE}
+  %stop = getelementptr inbounds i64, ptr %state, i64 %stop_offset
   %is_main = icmp eq i64 %thread, 0
   %is_replicated = icmp ne i64 %replicated, 0
   %is_clipped = icmp ne i64 %clipped, 0
@@ -177,8 +199,8 @@ step:
   %more = icmp ult i64 %s, %steps
   br i1 %more, label %begin, label %end
 begin:
-  %met_1 = add i64 %met, %threads
-  %sharing = select i1 %is_replicated, i64 0, i64 %threads
+  %met_1 = add i64 %met, 1
+  %sharing = select i1 %is_replicated, i64 0, i64 1
   %all_of_clipped = select i1 %is_clipped, i64 %sharing, i64 0
   %met_2 = add i64 %met_1, %all_of_clipped
   %met_3 = add i64 %met_2, %sharing
@@ -190,11 +212,14 @@ begin:
   %groups = sub i64 %last, %first
   %few = icmp ult i64 %groups, %most_parts
   %part_count = select i1 %few, i64 %groups, i64 %most_parts
+  %even_share = udiv i64 %groups, %part_count
+  %odd_groups = urem i64 %groups, %part_count
   %is_odd = and i64 %s, %replicated
   %parts_before = mul i64 %is_odd, %most_parts
   %parts_before_bytes = mul i64 %parts_before, %part_bytes
   %parts_here = getelementptr inbounds i8, ptr %parts, i64 %parts_before_bytes
-  %part_losses_here = getelementptr inbounds {number}, ptr %part_losses, i64 %parts_before
+  %losses_before = mul i64 %parts_before, {LINE * 8}
+  %part_losses_here = getelementptr inbounds i8, ptr %part_losses, i64 %losses_before
   %own_count = udiv i64 %part_count, %threads
   %part_count_less = sub i64 %part_count, 1
   %part_count_bits = and i64 %part_count, %part_count_less
@@ -242,10 +267,12 @@ add_own:
   br label %computed
 part:
   %p_following = add i64 %p, 1
-  %groups_before = mul i64 %groups, %p
-  %groups_after = mul i64 %groups, %p_following
-  %share_before = udiv i64 %groups_before, %part_count
-  %share_after = udiv i64 %groups_after, %part_count
+  %even_before = mul i64 %even_share, %p
+  %even_after = mul i64 %even_share, %p_following
+  %odd_before = call i64 @llvm.umin.i64(i64 %p, i64 %odd_groups)
+  %odd_after = call i64 @llvm.umin.i64(i64 %p_following, i64 %odd_groups)
+  %share_before = add i64 %even_before, %odd_before
+  %share_after = add i64 %even_after, %odd_after
   %g_first = add i64 %first, %share_before
   %g_last = add i64 %first, %share_after
   %part_offset = mul i64 %p, %part_bytes
@@ -363,7 +390,8 @@ reverse_pass:
   %groups_left = icmp ult i64 %g_next, %g_last
   br i1 %groups_left, label %group, label %part_done
 part_done:
-  %part_loss_at = getelementptr inbounds {number}, ptr %part_losses_here, i64 %p
+  %part_loss_offset = mul i64 %p, {LINE * 8}
+  %part_loss_at = getelementptr inbounds i8, ptr %part_losses_here, i64 %part_loss_offset
   store {number} %loss, ptr %part_loss_at, align {size}
   %p_next = add i64 %p, %threads
   br label %next_part
@@ -371,7 +399,7 @@ broken:
   store atomic i64 %s_next, ptr %stop release, align 8
   br label %computed
 computed:
-  call void @meet(ptr %state, i64 %met_1, ptr %rest)
+  call void @meet(ptr %state, i64 %thread, i64 %threads, i64 %met_1, ptr %rest)
   %stopped = load atomic i64, ptr %stop acquire, align 8
   %before_stop = sub i64 %stopped, 1
   %goes_on = icmp ugt i64 %before_stop, %s
@@ -390,7 +418,7 @@ summed:
   %waits_for_sums = icmp ne i64 %met_1, %met_2
   br i1 %waits_for_sums, label %norm, label %move
 norm:
-  call void @meet(ptr %state, i64 %met_2, ptr %rest)
+  call void @meet(ptr %state, i64 %thread, i64 %threads, i64 %met_2, ptr %rest)
   br label %move
 move:
   %rate_at = mul i64 %s, {RATES * size}
@@ -401,7 +429,8 @@ move:
 part_mean:
   %r = phi i64 [0, %move], [%r_next, %part_mean]
   %mean_so_far = phi {number} [0.0, %move], [%mean, %part_mean]
-  %mean_at = getelementptr inbounds {number}, ptr %part_losses_here, i64 %r
+  %mean_offset = mul i64 %r, {LINE * 8}
+  %mean_at = getelementptr inbounds i8, ptr %part_losses_here, i64 %mean_offset
   %mean_of_part = load {number}, ptr %mean_at, align {size}
   %mean = fadd {number} %mean_so_far, %mean_of_part
   %r_next = add i64 %r, 1
@@ -415,7 +444,7 @@ note:
 moved:
   br i1 %is_replicated, label %next_step, label %all_moved
 all_moved:
-  call void @meet(ptr %state, i64 %met_3, ptr %rest)
+  call void @meet(ptr %state, i64 %thread, i64 %threads, i64 %met_3, ptr %rest)
   br label %next_step
 next_step:
   br label %step
@@ -443,7 +472,9 @@ class Share:
 
 def take(dtype: str, shares: Sequence[Share], **fields: int) -> int:
     """Take steps; how many were whole. ``fields``: the words of ``FIELDS`` that threads share."""
-    loop, state = _loop(dtype)[1], np.zeros(STATE, np.int64)
+    loop = _loop(dtype)[1]
+    # How often each thread has arrived where all meet; then the step to stop at, from 1.
+    state = cache_aligned(LINE * (len(shares) + 1), np.int64)
     fields |= {"state": words(state), "rest": rest() if len(shares) > 1 else 0}
     plans, tables = [], []
     for thread, share in enumerate(shares):
@@ -452,21 +483,15 @@ def take(dtype: str, shares: Sequence[Share], **fields: int) -> int:
         mine |= {"codes_count": len(share.codes)}
         every = {**fields, **share.fields, **mine}
         plans.append(np.array([every[name] for name in FIELDS], np.int64))
-    others = [threading.Thread(target=loop, args=(words(plan),)) for plan in plans[1:]]
-    try:
-        for other in others:
-            other.start()
-    except RuntimeError:  # there can be no more threads: those that wait for the first may go
-        state[STATE // 2] = 1
-        state[0] = 1 << 62
-        for other in others:
-            if other.ident is not None:
-                other.join()
-        return take(dtype, shares[:1], **fields)
-    done = int(loop(words(plans[0])))
-    for other in others:
-        other.join()
-    return done
+    if len(plans) == 1:
+        return int(loop(words(plans[0])))
+
+    def let_go() -> None:
+        state[-LINE] = 1
+        state[:-LINE] = 1 << 62
+
+    done = crew.together(loop, [*map(words, plans)], let_go)
+    return take(dtype, shares[:1], **fields) if done is None else int(done)
 
 
 @functools.cache
