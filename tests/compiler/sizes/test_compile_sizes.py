@@ -285,7 +285,7 @@ def capped(p, xs):
 def test_a_law_that_only_small_sizes_follow_is_noticed():
     fast = chainrule.compile(capped, sizes=dot_example)
     assert agrees(fast, capped, dot_example(25))
-    with pytest.warns(FallbackWarning, match="at N=40, its value differs from eager's"):
+    with pytest.warns(FallbackWarning, match="at N=40, it computes something else"):
         assert agrees(fast, capped, dot_example(40))
     assert agrees(fast, capped, dot_example(28))
 
@@ -415,7 +415,7 @@ def test_large_calls_are_checked_by_forward_runs(monkeypatch):
     for length in (13, 6):
         assert agrees(fast, gpt_loss, (weights, longest[:length]))
     wrong = chainrule.compile(capped, sizes=dot_example)
-    with pytest.warns(FallbackWarning, match="its value differs"):
+    with pytest.warns(FallbackWarning, match="it computes something else"):
         assert agrees(wrong, capped, dot_example(40))
 
 

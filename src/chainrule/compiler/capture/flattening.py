@@ -140,7 +140,7 @@ def note(recorder: Recorder, result: Any) -> tuple[Recording, Noted]:
     settled = [*recorder.settled, *[line for _, _, line in recorder.guards]]
     noted = Noted(
         [mark for mark, _ in found],
-        np.frombuffer(recorder.nodes.hashed(), np.uint32).astype(np.uint64),
+        np.frombuffer(recorder.nodes.hashed(), np.uint32),
         recorder.integer_marks.partial(recorder.selector.ranges),
         np.array([v._number for v in wanted], np.float64),
         found[0][1] if found else 0.0,

@@ -37,6 +37,7 @@ SAME = 20  # bits: constants that differ in the last ones only are the same, for
 TRIES = 64
 
 Array = npt.NDArray[np.uint64]
+Array32 = npt.NDArray[np.uint32]
 
 
 def _mix(h: Any, x: Any) -> Any:
@@ -223,7 +224,7 @@ class Noted:
     """What a run showed of which nothing else was kept."""
 
     marks: list[int]  # of the numbers that are returned, in order
-    hashed: Array  # those of all operations but sums, products and maxima, whatever reads them
+    hashed: Array32  # those of all operations but sums, products and maxima, whatever reads them
     partial: frozenset[int]  # those of steps that raise for some integers
     values: Floats
     slope: float  # the derivative of the first along the direction

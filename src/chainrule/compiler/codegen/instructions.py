@@ -53,6 +53,18 @@ class Machine:
         found += [x for _, x in self.stores] + [x for pair in self.moved for x in pair]
         return found if self.table is None else [*found, self.table]
 
+    def forget_columns(self) -> None:
+        """Let go of what nobody asks for once the text is written, of a large program many bytes.
+
+        That is what walks read of each sample's own numbers, unless the rows are data.
+        """
+        for walk in self.walks:
+            if walk.rows is None:
+                pairs = zip(walk.columns, walk.shared, strict=True)
+                walk.columns = [
+                    column if is_shared else column[:0].copy() for column, is_shared in pairs
+                ]
+
     def place(self, addresses: Addresses, size: int) -> Addresses:
         """Where what has these addresses in a program of this size is; -1 stays -1."""
         if not self.moved:

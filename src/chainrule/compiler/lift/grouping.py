@@ -286,8 +286,7 @@ class _Layout:
             instructions, size = self._copied(instructions, size)
         instructions, loops = self._loops(groups, instructions)
         groups.clear()  # as much memory as the addresses take, and not needed any more
-        address = self.address[graph.at]
-        address[graph.at < 0] = -1
+        address = self._recorded()
         positions = np.array([g.position for g in recording.guards], np.int64)
         made = Program(
             graph.inputs,
@@ -304,6 +303,18 @@ class _Layout:
         if loops:
             made.check_order()
         return made
+
+    def _recorded(self) -> Addresses:
+        """The address of every recorded instruction, -1 where it was absorbed.
+
+        In pieces, as an index is as many bytes again, and twice that.
+        """
+        at = self.graph.at
+        found: Addresses = np.empty(len(at), self.kind)
+        for k in range(0, len(at), PART):
+            some = at[k : k + PART]
+            found[k : k + PART] = np.where(some < 0, -1, self.address[some])
+        return found
 
     def _assign(self, groups: list[Group], starts: list[int]) -> None:
         """Addresses for the nodes of each group, from its start on."""

@@ -435,6 +435,7 @@ class Kernel:
             returned,
             machine.others if machine.in_rows else None,
         )
+        self.machine.forget_columns()
         self.library = jit.library(self.machine.text)
         own = (program.size - program.shared + self.machine.scratch) * batch
         number = np.dtype(machine.dtype)

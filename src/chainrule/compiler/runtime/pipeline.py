@@ -373,11 +373,11 @@ class Pipeline:
         variant = Variant.of(made)
         variant.build_cost = self._cost_beside(structure, variant) if cost is None else cost
         variant.waits = builder is not None and builder.may_build(variant, call)
-        surely = variant.waits and build and (at_once or self._lifts_at_once)
-        if surely and is_large(len(made.recording)):
+        may_be_built = variant.waits and build and is_large(len(made.recording))
+        if may_be_built and self._may_build(variant, at_once):
             seconds = self._confirm(call, made)
             del made  # the variant lets go of it when it can
-            self._build_large(variant, call, seconds, self._build_or_join)
+            self._build_large(variant, call, seconds, self._build_or_join, at_once)
             return self._added(structure, variant)
         expected = self._check(variant, call, made)
         if variant.waits and build and self._may_build(variant, at_once):
@@ -393,7 +393,12 @@ class Pipeline:
         return max((x.build_cost for x in alike if x.build_cost is not None), default=None)
 
     def _build_large(
-        self, variant: Variant, call: Call, seconds: float, build: Callable[..., bool]
+        self,
+        variant: Variant,
+        call: Call,
+        seconds: float,
+        build: Callable[..., bool],
+        at_once: bool,
     ) -> None:
         """Machine code for a new variant, which was compared with another recording in ``seconds``.
 
@@ -401,7 +406,7 @@ class Pipeline:
         tell, or there is no such code, the tape is.
         """
         started = time.thread_time()
-        if not build(variant, call, None, True, _Original(self, self._tracer)):
+        if not build(variant, call, None, at_once, _Original(self, self._tracer)):
             if not variant.recover(call):
                 raise Unrecordable("two runs with the same arguments differ")
             self._compare(variant, call)
@@ -537,8 +542,8 @@ class Pipeline:
         self._ledger.recorded(len(made.recording), of_sides=self._has_sides)
         self._refuse(call, made)  # it may go another way than the call that was made
         variant = Variant.of(made)
-        if is_large(len(made.recording)) and (at_once or self._lifts_at_once):
-            self._build_large(variant, call, self._confirm(call, made), self._build)
+        if is_large(len(made.recording)) and self._may_build(variant, at_once):
+            self._build_large(variant, call, self._confirm(call, made), self._build, at_once)
         else:
             self._build(variant, call, self._check(variant, call, made), at_once)
         self._added(structure, variant)

@@ -1,17 +1,19 @@
-"""Machine code of a size that was never recorded is compared with the function before it answers.
+"""A program of a size that was never recorded is compared with the function before it answers.
 
 In: a variant, what it was made of, and a call. Out: nothing where they agree, else
 ``Untranslatable``. The function runs once more, recorded, of which nothing is kept: that takes
-time, but no memory. What it computes is compared by marks (``meaning``), whatever the numbers are;
-its value and the derivative along a random direction a little way off the call, where no factor of
-0 hides anything from this comparison. A small call is compared in full too, with its gradient.
+time, but no memory. What it computes is compared by marks (``meaning``), whatever the numbers are.
+That comes first, while there is no machine code yet, so that memory for the one is not needed
+beside memory for the other. Then machine code gives the same value, and the same derivative along a
+random direction a little way off the call, where no factor of 0 hides anything from this
+comparison. A small call is compared in full too, with its gradient.
 """
 
 from __future__ import annotations
 
 import random
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,19 +34,45 @@ CLOSE = {"float64": 1e-9, "float32": 1e-3}  # of a derivative along a direction
 ROUNDING = {"float64": 1e-12, "float32": 1e-5}  # of the value that it is a derivative of
 
 
-def check(
-    tracer: Tracer, captured: CapturedState, meaning: Meaning, variant: Variant, call: Call
-) -> None:
-    """Compare machine code, and the program it is made of, with the function itself."""
-    checked = _Check(tracer, captured, meaning, variant)
-    if meaning.program.work <= SMALL:
-        checked.in_full(call)
+@dataclass(frozen=True, eq=False)
+class Forward:
+    """What the function itself gave, run forward."""
+
+    call: Call
+    values: Floats
+    direction: Floats
+    slope: float | None  # the derivative along the direction; None: it asks for its graph
+    failed: Call | None  # where the function raised
+
+
+def run_forward(tracer: Tracer, captured: CapturedState, meaning: Meaning, call: Call) -> Forward:
+    """Compare what the function computes with its program; Untranslatable unless it is the same."""
+    nudged = _nudged(call)
     try:
-        checked.along(_nudged(call))
+        return _run_forward(tracer, captured, meaning, nudged)
     except Untranslatable:
         raise
     except (Exception, Unrecordable):  # out of a domain
-        checked.along(call)
+        return replace(_run_forward(tracer, captured, meaning, call), failed=nudged)
+
+
+def _run_forward(tracer: Tracer, captured: CapturedState, meaning: Meaning, call: Call) -> Forward:
+    numbers = np.zeros(call.size)
+    call.write(numbers)
+    chance = np.random.default_rng(zlib.crc32(numbers.tobytes()))  # another one each time
+    direction = chance.uniform(-1.0, 1.0, call.first)
+    direction += np.copysign(0.5, direction)
+    seen = meaning.seen(tracer, captured, call, direction)
+    meaning.check(seen)
+    return Forward(call, seen.values, direction, seen.slope, None)
+
+
+def check(tracer: Tracer, variant: Variant, call: Call, work: int, forward: Forward) -> None:
+    """Compare machine code with the function itself; ``work``: how many numbers it computes."""
+    checked = _Check(tracer, variant)
+    if work <= SMALL:
+        checked.in_full(call)
+    checked.along(forward)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,29 +80,25 @@ class _Check:
     """What is compared at calls."""
 
     tracer: Tracer
-    captured: CapturedState
-    meaning: Meaning
     variant: Variant
 
-    def along(self, call: Call) -> None:
-        """Compare what is computed; the values of a call; its derivative along a direction."""
+    def along(self, forward: Forward) -> None:
+        """Compare the values of a call, and its derivative along a direction."""
         assert self.variant.machine is not None
+        call = forward.call
         differentiate, dtype = bool(call.key[0]), self.variant.machine.dtype
+        if forward.failed is not None:  # machine code is to answer such a call all the same
+            _answer(self.variant, forward.failed, differentiate)
         values, gradient = _answer(self.variant, call, differentiate)
-        chance = np.random.default_rng(zlib.crc32(values.tobytes()))  # another one each time
-        direction = chance.uniform(-1.0, 1.0, call.first)
-        direction += np.copysign(0.5, direction)
-        seen = self.meaning.seen(self.tracer, self.captured, call, direction)
-        if seen.slope is None:  # it asks for its graph
+        if forward.slope is None:
             self.in_full(call)
-        else:
-            _same(seen.values, values, self.variant, "value")
-        if differentiate and seen.slope is not None:
+            return
+        _same(forward.values, values, self.variant, "value")
+        if differentiate:
             limit = CLOSE[dtype] * float(np.linalg.norm(gradient))
             limit += ROUNDING[dtype] * max(1.0, abs(float(values[0])))
-            if not abs(float(gradient @ direction) - seen.slope) <= limit:
+            if not abs(float(gradient @ forward.direction) - forward.slope) <= limit:
                 raise Untranslatable("its derivative differs from eager's (please report this)")
-        self.meaning.check(seen)
 
     def in_full(self, call: Call) -> None:
         """Compare the values of a call, and its gradient."""

@@ -19,6 +19,7 @@ from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.marks import (
     PRIME,
     Array,
+    Array32,
     IntegerMarks,
     Marker,
     Marks,
@@ -84,11 +85,13 @@ class Meaning:
             raise Untranslatable("it computes something else than at small sizes")
         rules = [x for x in self.program.instructions if x.kind == RULE]
         hashed = [found[x.start : x.start + x.count] for x in rules]
-        if not np.isin(seen.noted.hashed, np.concatenate([found[:0], *hashed])).all():
+        known = np.concatenate([found[:0], *hashed], dtype=np.uint32, casting="same_kind")
+        del found, hashed  # as many bytes as the program has
+        if not _are_among(seen.noted.hashed, known):
             raise Untranslatable("it computes more than at small sizes, which nothing reads")
         selection = self.recording.selection
-        known = IntegerMarks.of(seen.marks, selection.program)
-        if not seen.noted.partial <= known.partial(selection.ranges):
+        integers = IntegerMarks.of(seen.marks, selection.program)
+        if not seen.noted.partial <= integers.partial(selection.ranges):
             raise Untranslatable("it reads by integers more than its program does")
 
     def _check_cases(self, made: Trace, noted: Noted) -> None:
@@ -117,7 +120,7 @@ class Meaning:
         lines += [guard.line for guard in selection.program.guards]
         return Noted(
             [found[x.position] for x in recording.outputs],
-            np.array(hashed, np.uint64),
+            np.array(hashed, np.uint32),
             IntegerMarks.of(marks, selection.program).partial(selection.ranges),
             np.zeros(0),
             np.nan,
@@ -166,6 +169,20 @@ class Meaning:
             for k in range(0, len(rows), each)
         ]
         return np.concatenate(found)[[places[id(table)] for table in tables]]
+
+
+def _are_among(marks: Array32, known: Array32) -> bool:
+    """Whether all of these marks are known ones, which are sorted in place.
+
+    ``np.isin`` takes ten times as long, and several arrays of their size.
+    """
+    known.sort()
+    for k in range(0, len(marks), MANY):
+        some = np.sort(marks[k : k + MANY])  # neighbours are looked up quickly
+        found = np.searchsorted(known, some)
+        if found[-1] == len(known) or (known[found] != some).any():
+            return False
+    return True
 
 
 def _forward(marks: Marks, one: Instruction, arena: Array) -> Any:

@@ -161,7 +161,7 @@ class _Emitter:
         instructions = []
         for k, formula in enumerate(self.formulas.formulas):
             instructions.append(self._instruction(k, formula))
-        address = np.arange(self.end)
+        address: Addresses = np.arange(self.end, dtype=self.kind)
         address[self.private] = self.shared + np.arange(len(self.private))
         program = Program(
             self.inputs,

@@ -26,7 +26,7 @@ from chainrule.compiler.runtime.machine import Fit, MachineCode
 from chainrule.compiler.runtime.results import wanted_of
 from chainrule.compiler.runtime.unrecorded import Unrecorded
 from chainrule.compiler.runtime.variants import Binding, Variant
-from chainrule.compiler.sizes.checking import check
+from chainrule.compiler.sizes.checking import check, run_forward
 from chainrule.compiler.sizes.meaning import Meaning
 from chainrule.compiler.sizes.recording import Family, family_of, form_of
 from chainrule.compiler.sizes.unified import Point
@@ -185,6 +185,10 @@ class Serving:
 
     def _served(self, family: Family, point: Point, call: Call) -> Unrecorded:
         own = self._made(family, point, call)
+        work, meaning = own.program().work, Meaning(family, own.program(), own.recording)
+        self._counts.doing = "comparing with the function itself"
+        forward = run_forward(self._tracer, self._captured, meaning, call)
+        return_free_memory(work)
         code, fit = self._joined(own, family, point)
         shorter: list[_Code] = []
         if code is None or fit is None:
@@ -195,11 +199,10 @@ class Serving:
             fit = code.machine.fit
         variant = self._variant(family, point, own, Binding(code.machine, fit))
         self._counts.doing = "comparing with the function itself"
-        meaning = Meaning(family, own.program(), variant.recording)
-        check(self._tracer, self._captured, meaning, variant, call)
+        check(self._tracer, variant, call, work, forward)
         if code not in self._codes:
             self._codes = [*[x for x in self._codes if x not in shorter], code]
-        return_free_memory(code.machine.program.work)
+        return_free_memory(work)
         return Unrecorded(variant, frozenset([x.machine for x in shorter]))
 
     def _made(self, family: Family, point: Point, call: Call) -> FormulaCall:
