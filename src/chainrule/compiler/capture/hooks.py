@@ -27,6 +27,7 @@ from chainrule.compiler.capture.alike import (
 )
 from chainrule.compiler.capture.arrays import DataArray
 from chainrule.compiler.capture.asking import Asking, ask_by_fields, ask_by_name, asking_getter
+from chainrule.compiler.capture.callees import chosen
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.changing import (
     CHANGERS,
@@ -507,7 +508,7 @@ _MODULES = {
 }
 
 SIDES.called, SIDES.asked, SIDES.read, SIDES.put = _called, _asked, _read, _store
-SIDES.loop, SIDES.through = Loop, through
+SIDES.loop, SIDES.through, SIDES.chosen = Loop, through, chosen
 #: what hooks in C know; where there is something to note, they call the first four
 HOOK_PARTS: tuple[Any, ...] = (
     *(_asked, _read, _called, changing),

@@ -317,8 +317,8 @@ def static_files(variants: Sequence[Variant]) -> set[str]:
     return {g.line.rpartition(":")[0] for g in guards}
 
 
-def counts_often(variants: Sequence[Variant], lines: Collection[str]) -> bool:
-    """Whether at least half of some recordings are for one number of turns of loops in lines."""
+def static_often(variants: Sequence[Variant], lines: Collection[str]) -> bool:
+    """Whether at least half of some recordings are for one integer at any of these lines."""
     static = [
         any(not g.truth and g.line in lines for g in v.recording.selection.program.guards)
         for v in variants
