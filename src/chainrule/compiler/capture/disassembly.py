@@ -215,18 +215,27 @@ def asks_by_texts(code: types.CodeType, names: Collection[str]) -> bool:
     return asked <= given
 
 
-def chains(code: types.CodeType, module: str) -> set[tuple[str, ...]] | None:
+#: instructions on a name of the functions around, beside what loads it
+_OTHER_CELLS = ("STORE_DEREF", "DELETE_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
+
+
+def chains(
+    code: types.CodeType, module: str, in_cell: bool = False
+) -> set[tuple[str, ...]] | None:
     """The attributes that code reads from a global name, or stores there in the end.
 
-    None where it hands the object on.
+    None where it hands the object on. ``in_cell``: from a name of the functions around it.
     """
     found: set[tuple[str, ...]] = set()
+    loads = ("LOAD_DEREF",) if in_cell else ("LOAD_GLOBAL", "LOAD_NAME")
     for inner in nested(code):
         steps = _steps(inner)
         for k, step in enumerate(steps):
             if step.opname == "IMPORT_NAME" and f"{step.argval}.".startswith(f"{module}."):
                 return None
-            if step.opname not in ("LOAD_GLOBAL", "LOAD_NAME") or step.argval != module:
+            if in_cell and step.opname in _OTHER_CELLS and step.argval == module:
+                return None
+            if step.opname not in loads or step.argval != module:
                 continue
             chain = []
             for after in steps[k + 1 :]:

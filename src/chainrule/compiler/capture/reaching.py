@@ -150,8 +150,13 @@ class Reach:
                 CELLS.add(name)
                 yield Holder(content)
                 continue
+            is_module = isinstance(content, types.ModuleType)
+            chains = disassembly.chains(self._code, name, in_cell=True) if is_module else None
+            if chains:  # it is only read from
+                self._modules.append(by_chains(content, chains, found))
+                continue
             yield content
-            if isinstance(content, types.ModuleType):
+            if is_module:
                 self._modules.append(self._named(content))
 
     def _global(self, name: str) -> Iterator[Any]:

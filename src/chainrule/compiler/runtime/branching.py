@@ -92,9 +92,9 @@ class Branching:
     ) -> Variant | None:
         """A variant that computes both sides of branches where calls go many ways, else None.
 
-        At other lengths they do where numbers went both ways through one branch.
+        At other lengths they do where one branch was gone through both ways.
         """
-        if not found and goes_both_ways(others):
+        if not found and goes_both_ways(others, MANY_BRANCHES):
             found = others
         is_one_of_many = bool(found) and branches(found[0]) >= MANY_BRANCHES
         if len(found) < WAYS and not is_one_of_many:
