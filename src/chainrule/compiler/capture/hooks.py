@@ -488,6 +488,11 @@ def _called(function: Any) -> Any:
         return function
 
 
+def _cached(x: Any) -> Any:
+    """What to call for a function with a cache; anything else under its name as it is."""
+    return recalled(x) if type(x) is CACHED and modes.recorder is not None else x
+
+
 _MODULES = {
     **MODULES,
     **{
@@ -530,7 +535,7 @@ if kernels is not None:
     _ask, _item, _call = kernels.asked, kernels.read, kernels.called
 REWRITER = Rewriter(
     Hooks(
-        *(_item, _store, changing, _same, _contains, _lacks, _call, _ask, _making),
+        *(_item, _store, changing, _same, _contains, _lacks, _call, _cached, _ask, _making),
         *(loaded, stored, loaded_from, stored_in),
         *(make_dict, make_set, put_pair, put_item),
         _spread,
