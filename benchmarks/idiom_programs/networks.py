@@ -193,6 +193,38 @@ class Weights:
 
 
 @FIELD.idiom
+def chosen_functions(rng):
+    for params in drifting(rng, weights(rng, 12)):
+        yield params, rng.integers(3, size=12).tolist()
+
+
+NONLINEAR = [tanh, relu, sigmoid]
+OPERATIONS = {0: lambda a, b: a + b, 1: lambda a, b: a * b, 2: lambda a, b: a - 0.5 * b}
+
+
+@chosen_functions.spelling
+def chosen_functions_sum(p, kinds):
+    return sum(NONLINEAR[k](v) for k, v in zip(kinds, p))
+
+
+@chosen_functions.spelling
+def chosen_functions_named(p, kinds):
+    total = 0.0
+    for k, v in zip(kinds, p):
+        act = NONLINEAR[k]
+        total += act(v) ** 2
+    return total
+
+
+@chosen_functions.spelling
+def chosen_functions_program(p, kinds):
+    accumulator = p[0]
+    for k, v in zip(kinds, p):
+        accumulator = tanh(OPERATIONS[k](accumulator, v))
+    return accumulator
+
+
+@FIELD.idiom
 def dataclass_params(rng):
     for W, b in drifting(rng, (weights(rng, 5, 3), weights(rng, 5))):
         yield Weights(W.tolist(), b.tolist()), rng.normal(size=3).tolist(), float(rng.normal())

@@ -100,7 +100,7 @@ def work(options: argparse.Namespace) -> None:
     texts.FEW = 0  # the first of some texts is traced
     if options.both:
         branching.WAYS = 0
-        branching.counts_often = lambda *_: True  # and loops have run-time ends
+        branching.static_often = lambda *_: True  # and loops have run-time ends
     if options.unchecked:
         pipeline.check_against_eager = lambda *_: None  # type: ignore[assignment]
         tracing.confirm = lambda f, state, call, *_, **__: compare_errors(f, state, call)  # type: ignore[assignment]

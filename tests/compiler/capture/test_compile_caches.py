@@ -460,3 +460,67 @@ def test_methods_and_helpers_inside():
         return n * 3
 
     same(lambda p, n: p[0] * inner(n), INTEGERS)
+
+
+# --- reached through a closure --------------------------------------------------------------------
+
+
+def helpers_inside():
+    @functools.cache
+    def grown(n):
+        total = 1
+        for k in range(n):
+            total *= k + 1
+        return total
+
+    @functools.cache
+    def recursive(n):
+        return 1 if n < 2 else n * recursive(n - 1)
+
+    return grown, recursive
+
+
+def test_helpers_of_the_function_around_are_called_again():
+    for helper in helpers_inside():
+
+        def f(p, n):
+            return p[0] * helper(n) + p[1] * helper(n + 1)  # noqa: B023
+
+        fast, eager = chainrule.compile(f), chainrule.value_and_grad(f)
+        for n in (3, 4, 3, 4, 3, 2, 3, 4):
+            assert fast.value_and_grad([1.0, 2.0], n) == eager([1.0, 2.0], n)
+        assert "8 replayed, 0 eager" in fast.report()
+        assert helper.cache_info().currsize
+
+
+def test_what_is_done_with_such_a_helper_but_calling_it_is_refused_with_what_to_do():
+    helper, _ = helpers_inside()
+
+    def mapped(p, n):
+        return p[0] * sum(map(helper, [n, 2]))
+
+    def asked(p, n):
+        return p[0] * helper(n) + helper.cache_info().currsize
+
+    def read(p, n):
+        return p[0] * (helper if n else len)(n)
+
+    for f in (mapped, asked, read):
+        helper.cache_clear()
+        fast = chainrule.compile(f, on_fallback="eager")
+        fast.value_and_grad([1.0, 2.0], 3)
+        assert "keeps results in a cache, at test_compile_caches.py" in fast.report()
+        assert "call it by its name alone, or pass what it gives as an argument" in fast.report()
+
+
+def test_another_helper_in_the_cell_is_seen():
+    helper, other = helpers_inside()[0], functools.cache(lambda n: n / 2)
+
+    def f(p, n):
+        return p[0] * helper(n)
+
+    fast, eager = chainrule.compile(f, on_fallback="eager"), chainrule.value_and_grad(f)
+    for k in range(8):
+        if k == 4:
+            helper = other
+        assert fast.value_and_grad([1.5], 3) == eager([1.5], 3)

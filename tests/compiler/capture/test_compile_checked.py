@@ -22,7 +22,7 @@ def when(request, monkeypatch):
     """Both sides of branches are computed at once, or after some recordings."""
     if request.param == "from the start":
         monkeypatch.setattr(branching, "WAYS", 0)
-        monkeypatch.setattr(branching, "counts_often", lambda *_: True)
+        monkeypatch.setattr(branching, "static_often", lambda *_: True)
 
 
 def calls(count=60, size=5):

@@ -5,6 +5,7 @@ import math
 import os
 import sys
 import textwrap
+import types
 
 import pytest
 
@@ -288,3 +289,41 @@ def test_a_library_in_its_hands_is_no_more_than_under_its_name(f, tmp_path, monk
     for there in (False, False, True, False):
         path.touch() if there else path.unlink(missing_ok=True)
         assert fast(3.0, str(path)) == ((6.0, 2.0) if there else (3.0, 1.0))
+
+
+def test_a_module_of_the_function_around_that_is_only_read_from_is_followed_by_what_is_read():
+    import random as generators
+
+    def drawn(p, seed):
+        return p * generators.Random(seed).random()
+
+    fast, eager = chainrule.compile(drawn), chainrule.value_and_grad(drawn)
+    for seed in (1, 2, 3, 2, 1):
+        assert fast.value_and_grad(2.0, seed) == eager(2.0, seed)
+    assert "5 replayed, 0 eager" in fast.report()
+
+
+def test_a_module_of_the_function_around_that_is_handed_on_is_followed_as_an_object():
+    import random as generators
+
+    def drawn(p, seed):
+        module = generators
+        return p * module.Random(seed).random()
+
+    fast = chainrule.compile(drawn, on_fallback="eager")
+    fast.value_and_grad(2.0, 1)
+    assert "it reaches random.Random otherwise than by calling it" in fast.report()
+
+
+def test_what_is_read_of_such_a_module_may_change():
+    module = types.ModuleType("of_the_function_around")
+    module.rate = 2.0
+
+    def scaled(p):
+        return p * module.rate
+
+    fast = chainrule.compile(scaled)
+    for k in range(8):
+        module.rate = 2.0 if k < 4 else 3.0
+        assert fast.value_and_grad(1.5) == (1.5 * module.rate, module.rate)
+    assert fast.dispatch.counts.eager < 8

@@ -303,3 +303,16 @@ def test_parameters_that_a_plain_call_reads_as_numbers_do_not_change_by_themselv
         assert type(fast(*arguments)) is type(wanted)
         told = fast.report()
         assert f"these numbers only, which Python reads at {line_with(mark)}" in told
+
+
+def test_a_default_that_reading_stores_names_the_line_and_what_to_read_it_by():
+    costs = collections.defaultdict(float, {1: 0.5})
+
+    def f(p, k):
+        scale = 2.0
+        return p * costs[k] * scale  # by a default
+
+    line = line_with("by a default")
+    assert f"an object at {line}; read it by get(key, default), which stores nothing" in reason(
+        f, 2.0, 5
+    )

@@ -631,7 +631,9 @@ def test_source_that_is_not_the_functions_own_is_not_used():
     text = "def f(x):\n    return x if x > 0 else -x\n"
     exec(compile(text, __file__, "exec"), namespace)  # other lines are at its place
     assert sides.converted(namespace["f"].__code__) is None
-    assert sides.converted((lambda x: x if x > 0 else -x).__code__) is None
+    other = eval(compile("lambda x: x if x > 0 else -x", __file__, "eval"))
+    assert sides.converted(other.__code__) is None
+    assert sides.converted((lambda x: x if x > 0 else -x).__code__) is not None
     assert sides.converted(assign.__code__) is not None
 
 

@@ -243,3 +243,53 @@ def test_a_loaded_function_takes_bools_that_vary(tmp_path):
     for keep in ([True] * 5, [False, True, False, True, True]):
         p = [0.1, 0.2, 0.3, 0.4, 0.5]
         assert again.value_and_grad(p, keep) == chainrule.value_and_grad(if_kept)(p, keep)
+
+
+# --- lists of bools of any length -----------------------------------------------------------------
+
+
+def dropped(p, tokens, masks):
+    loss = 0.0
+    for a, b, mask in zip(tokens, tokens[1:], masks, strict=False):
+        hidden = [
+            chainrule.relu(v) / 0.9 if keep else 0.0 for v, keep in zip(p[a], mask, strict=True)
+        ]
+        loss = loss + (sum(hidden) - p[b][0]) ** 2
+    return loss
+
+
+def with_masks(count, shortest=3, longest=9):
+    rng = np.random.default_rng(0)
+    for _ in range(count):
+        n = int(rng.integers(shortest, longest))
+        p, tokens = rng.normal(size=(6, 4)).tolist(), rng.integers(6, size=n).tolist()
+        yield p, tokens, (rng.random((n - 1, 4)) > 0.2).tolist()
+
+
+def test_masks_of_other_lengths_show_that_they_vary():
+    fast, eager = chainrule.compile(dropped), chainrule.value_and_grad(dropped)
+    for k, arguments in enumerate(with_masks(30)):
+        result = fast.value_and_grad(*arguments)
+        assert result[0] == pytest.approx(eager(*arguments)[0], rel=1e-12)
+        assert bool(fast.dispatch.texts) is (k >= 3), k
+
+
+def test_masks_of_all_lengths_share_machine_code():
+    fast, eager = chainrule.compile(dropped, lift=True), chainrule.value_and_grad(dropped)
+    for arguments in with_masks(60):
+        value, gradient = fast.value_and_grad(*arguments)
+        wanted = eager(*arguments)
+        assert value == pytest.approx(wanted[0], rel=1e-11)
+        assert np.ravel(gradient) == pytest.approx(np.ravel(wanted[1]), rel=1e-10, abs=1e-12)
+    assert "of a longer call" in fast.report()
+    assert fast.dispatch.counts.traces <= 3 + 2 * 6
+
+
+def test_lists_of_one_bool_that_differ_in_length_alone_are_no_masks_that_vary():
+    def f(p, flags):
+        return sum(p if flag else -p for flag in flags)
+
+    fast = chainrule.compile(f, on_fallback="eager")
+    for n in (2, 3, 5, 7, 4, 6):
+        fast.value_and_grad(1.5, [True] * n)
+    assert not fast.dispatch.texts

@@ -24,7 +24,7 @@ def when(request, monkeypatch):
     """Both sides of branches are computed at once, or after some recordings."""
     if request.param == "from the start":
         monkeypatch.setattr(branching, "WAYS", 0)
-        monkeypatch.setattr(branching, "counts_often", lambda *_: True)
+        monkeypatch.setattr(branching, "static_often", lambda *_: True)
     return request.param
 
 
@@ -530,10 +530,10 @@ def test_what_cannot_be_converted_stays_as_it_is(f, when):
 
 
 def test_lines_of_loops_that_count():
-    (line,) = sides.counting_lines(counted.__code__)
+    (line,), _ = sides.deciding_lines(counted.__code__)
     assert line == f"test_compile_turns.py:{counted.__code__.co_firstlineno + 2}"
-    assert not sides.counting_lines(until.__code__)
-    assert not sides.counting_lines(appends.__code__)
+    assert not sides.deciding_lines(until.__code__)[0]
+    assert not sides.deciding_lines(appends.__code__)[0]
 
 
 def test_a_name_that_a_turn_may_read_before_it_assigns_it_is_kept():

@@ -142,7 +142,8 @@ OPERATIONS = {0: lambda a, b: a + b, 1: lambda a, b: a * b, 2: lambda a, b: chai
 def by_token(p, program):
     s = p
     for k, t in enumerate(program):
-        s = OPERATIONS[t](s, p * k)  # by an integer
+        t = int(f"{t}")  # by an integer
+        s = OPERATIONS[t](s, p * k)
     return s
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dis
 import itertools
 import pathlib
+import sys
 import sysconfig
 import types
 from collections.abc import Collection, Iterable, Iterator
@@ -215,18 +216,25 @@ def asks_by_texts(code: types.CodeType, names: Collection[str]) -> bool:
     return asked <= given
 
 
-def chains(code: types.CodeType, module: str) -> set[tuple[str, ...]] | None:
+#: instructions on a name of the functions around, beside what loads it
+_OTHER_CELLS = ("STORE_DEREF", "DELETE_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
+
+
+def chains(code: types.CodeType, module: str, in_cell: bool = False) -> set[tuple[str, ...]] | None:
     """The attributes that code reads from a global name, or stores there in the end.
 
-    None where it hands the object on.
+    None where it hands the object on. ``in_cell``: from a name of the functions around it.
     """
     found: set[tuple[str, ...]] = set()
+    loads = ("LOAD_DEREF",) if in_cell else ("LOAD_GLOBAL", "LOAD_NAME")
     for inner in nested(code):
         steps = _steps(inner)
         for k, step in enumerate(steps):
             if step.opname == "IMPORT_NAME" and f"{step.argval}.".startswith(f"{module}."):
                 return None
-            if step.opname not in ("LOAD_GLOBAL", "LOAD_NAME") or step.argval != module:
+            if in_cell and step.opname in _OTHER_CELLS and step.argval == module:
+                return None
+            if step.opname not in loads or step.argval != module:
                 continue
             chain = []
             for after in steps[k + 1 :]:
@@ -239,6 +247,45 @@ def chains(code: types.CodeType, module: str) -> set[tuple[str, ...]] | None:
                 return None
             found.add(tuple(chain))
     return found
+
+
+def only_calls_free(code: types.CodeType, name: str) -> bool:
+    """Whether code does nothing with a name of the functions around but to call it at once.
+
+    The arguments may not have branches in them: the height of the stack shows what is called.
+    """
+    for inner in nested(code):
+        steps = _steps(inner)
+        if any(step.opname in _OTHER_CELLS and step.argval == name for step in steps):
+            return False
+        reads = [k for k, s in enumerate(steps) if s.opname == "LOAD_DEREF" and s.argval == name]
+        if not all(_is_called(steps, k) for k in reads):
+            return False
+    return True
+
+
+def _is_called(steps: list[dis.Instruction], k: int) -> bool:
+    """Whether what an instruction loads is the function of the call that takes it."""
+    newer = sys.version_info >= (3, 13)  # the callable comes before self or NULL
+    null = steps[k + 1 if newer else k - 1].opname if k + newer else ""
+    if null != "PUSH_NULL":
+        return False
+    height = 0  # of what is above it
+    for step in steps[k + 1 :]:
+        if step.opname == "CALL" and height == (step.arg or 0) + newer:
+            return True
+        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            return False
+        if step.opname in ("PRECALL", "KW_NAMES"):
+            continue
+        if step.opname == "CALL":
+            height -= (step.arg or 0) + 1
+        else:
+            argument = step.arg if step.opcode >= dis.HAVE_ARGUMENT else None
+            height += dis.stack_effect(step.opcode, argument, jump=False)
+        if height <= 0:
+            return False
+    return False
 
 
 def place(code: types.CodeType, names: set[str]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -278,6 +278,10 @@ class Fork:
         return self._merged[""]
 
 
+class Checked:
+    """What calls nothing but what a side may call."""
+
+
 class Sides:
     """What converted code calls. Where nothing is recorded, each does what Python does."""
 
@@ -296,6 +300,7 @@ class Sides:
     )
     loop: Callable[..., Any]  # see ``turns``
     through: Callable[..., Any]  # likewise
+    chosen: Callable[[Any, Any, Any], Any]  # see ``callees``
     called: Callable[[Any], Any] = staticmethod(lambda function: function)  # see ``hooks``
     asked: Callable[[Any, str], Any] = staticmethod(lambda x, name: x)  # likewise
 
@@ -535,6 +540,11 @@ def _defined(x: Any, safe: float) -> Any:
     return x
 
 
+def are_plain(arguments: Iterable[Any]) -> bool:
+    """Whether these are numbers, or containers of such, which are not used up by a call."""
+    return all(map(_is_plain, arguments))
+
+
 def _is_plain(x: Any) -> bool:
     """Whether it is a number, or a container of such: no code of the user's runs for it."""
     kind = type(x)
@@ -555,6 +565,8 @@ def _is_checked(function: Any) -> bool:
     """Whether it is a function whose code was converted so that it is checked as a side is."""
     if type(function) is types.MethodType:
         function = function.__func__
+    if isinstance(function, Checked):
+        return True
     return type(function) is types.FunctionType and RESULT in function.__code__.co_varnames
 
 

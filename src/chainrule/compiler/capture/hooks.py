@@ -34,6 +34,7 @@ from chainrule.compiler.capture.asking import (
     ask_by_name,
     asking_getter,
 )
+from chainrule.compiler.capture.callees import chosen
 from chainrule.compiler.capture.captured import REPLACES
 from chainrule.compiler.capture.changing import (
     CHANGERS,
@@ -506,6 +507,11 @@ def _called(function: Any) -> Any:
         return function
 
 
+def _cached(x: Any) -> Any:
+    """What to call for a function with a cache; anything else under its name as it is."""
+    return recalled(x) if type(x) is CACHED and modes.recorder is not None else x
+
+
 _MODULES = {
     **MODULES,
     **{
@@ -526,7 +532,7 @@ _MODULES = {
 }
 
 SIDES.called, SIDES.asked, SIDES.read, SIDES.put = _called, _asked, _read, _store
-SIDES.loop, SIDES.through = Loop, through
+SIDES.loop, SIDES.through, SIDES.chosen = Loop, through, chosen
 #: what hooks in C know; where there is something to note, they call the first four
 HOOK_PARTS: tuple[Any, ...] = (
     *(_asked, _read, _called, changing),
@@ -549,7 +555,7 @@ if kernels is not None:
     _ask, _item, _call = kernels.asked, kernels.read, kernels.called
 REWRITER = Rewriter(
     Hooks(
-        *(_item, _store, changing, _same, _contains, _lacks, _call, _ask, _making),
+        *(_item, _store, changing, _same, _contains, _lacks, _call, _cached, _ask, _making),
         *(loaded, stored, loaded_from, stored_in),
         *(make_dict, make_set, put_pair, put_item),
         _spread,

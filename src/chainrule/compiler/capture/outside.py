@@ -200,6 +200,7 @@ class Overlay:
 
 
 ADVICE = "; return it, or keep it where the function is called"
+MISSING_ADVICE = "; read it by get(key, default), which stores nothing"
 RANDOM_ADVICE = (
     "; take the numbers of chainrule.random and pass a key, or pass a seed and make the generator "
     "of it inside"
@@ -455,6 +456,11 @@ def line_of_change(state: CapturedState, stores: dict[int, str]) -> str:
         found = stores.get(container) or next(_storing_lines(state.functions, name), None)
         if found is not None:
             return f" at {found}{ADVICE}"
+    filled = [x for x, *_ in state.dicts if any(id(x) == container for _, container in changed)]
+    filled = [x for x in filled if isinstance(x, collections.defaultdict)]  # by reading it
+    line = _line_naming(state, lambda x: _is_one_of(x, *filled))
+    if filled and line is not None:
+        return f" at {line}{MISSING_ADVICE}"
     drawn = [g for g, _, before in state.generators if repr(state_of(g)) != before]
     return _line_of_draw(state, drawn[0]) if drawn else ""
 
@@ -465,14 +471,19 @@ def _line_of_draw(state: CapturedState, generator: Any) -> str:
     def draws(x: Any) -> bool:
         return x is generator or getattr(x, "__self__", None) is generator
 
-    names = {name for _, name, x in state.names if draws(x)}
+    line = _line_naming(state, draws)
+    return f"{'' if line is None else f' at {line}'}{RANDOM_ADVICE}"
+
+
+def _line_naming(state: CapturedState, holds: Callable[[Any], bool]) -> str | None:
+    """The first line of the user's that names what something is reached by; None if none does."""
+    names = {name for _, name, x in state.names if holds(x)}
     cells = zip(state.cell_names, state.cells, strict=True)
-    names |= {name for name, (_, x) in cells if draws(x)}
-    names |= {key for _, held, _ in state.dicts for key, x in held.items() if draws(x)}
+    names |= {name for name, (_, x) in cells if holds(x)}
+    names |= {key for _, held, _ in state.dicts for key, x in held.items() if holds(x)}
     codes = [original(f.__code__) for f in state.functions]
     own = [code for code in codes if not disassembly.is_of_library(code)]
-    line = disassembly.first_read(own, names)
-    return f"{'' if line is None else f' at {line}'}{RANDOM_ADVICE}"
+    return disassembly.first_read(own, names)
 
 
 def _is_one_of(x: Any, *others: Any) -> bool:

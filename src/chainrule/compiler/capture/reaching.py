@@ -150,8 +150,17 @@ class Reach:
                 CELLS.add(name)
                 yield Holder(content)
                 continue
+            is_module = isinstance(content, types.ModuleType)
+            chains = disassembly.chains(self._code, name, in_cell=True) if is_module else None
+            if chains:  # it is only read from
+                self._modules.append(by_chains(content, chains, found))
+                continue
+            cached = type(content) is functools._lru_cache_wrapper and _is_as_it_says(content)
+            if cached and disassembly.only_calls_free(self._code, name):
+                yield self._cached(content, name)
+                continue
             yield content
-            if isinstance(content, types.ModuleType):
+            if is_module:
                 self._modules.append(self._named(content))
 
     def _global(self, name: str) -> Iterator[Any]:
@@ -209,9 +218,14 @@ class Reach:
 
 def _is_called_only(cached: Any, name: str, code: types.CodeType) -> bool:
     """Whether a function with a cache is the one it says it is, and code only calls it."""
+    return _is_as_it_says(cached) and only_calls(code, name)
+
+
+def _is_as_it_says(cached: Any) -> bool:
+    """Whether what is under a cache is what it says."""
     function = getattr(cached, "__wrapped__", None)
     inside = any(x is function for x in gc.get_referents(cached))
-    return inside and isinstance(function, types.FunctionType) and only_calls(code, name)
+    return inside and isinstance(function, types.FunctionType)
 
 
 def _imported(function: types.FunctionType, found: CapturedState) -> Iterator[types.ModuleType]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.compiler.capture import disassembly
-from chainrule.compiler.capture.captured import unreplaced
+from chainrule.compiler.capture.captured import content_of, unreplaced
 from chainrule.compiler.capture.draws import Drawn, Draws
 from chainrule.compiler.capture.rewriting import only_calls, original
 from chainrule.compiler.capture.standins import Detached, StandIn, plain
@@ -232,7 +232,10 @@ def _reads_more(function: Any) -> str | None:
     """
     more = "reads more than its arguments"
     inner = function.__wrapped__
-    if type(inner) is not types.FunctionType or inner.__closure__:
+    if type(inner) is not types.FunctionType:
+        return more
+    around = zip(inner.__code__.co_freevars, inner.__closure__ or (), strict=True)
+    if not all(_calls_itself(function, name, cell) for name, cell in around):
         return more
     given = [*(inner.__defaults__ or ()), *(inner.__kwdefaults__ or {}).values()]
     if not _PLAIN.issuperset(map(type, given)):
@@ -249,6 +252,12 @@ def _reads_more(function: Any) -> str | None:
                 return f"names {name!r}, which may come to be another: write {home}.{name}"
             return f"{more}: {name!r}"
     return None
+
+
+def _calls_itself(function: Any, name: str, cell: types.CellType) -> bool:
+    """Whether a name of the functions around is the function with the cache, which it calls."""
+    code = original(function.__wrapped__.__code__)
+    return content_of(cell) is function and disassembly.only_calls_free(code, name)
 
 
 def _stays(scope: dict[str, Any], name: str, function: Any, code: types.CodeType) -> bool:

@@ -117,6 +117,7 @@ class Hooks:
     contains: Callable[[Any, Any], Any]  # a, b -> a in b
     lacks: Callable[[Any, Any], Any]  # a, b -> a not in b
     called: Callable[[Any], Any]  # a builtin -> what to call in its place
+    cached: Callable[[Any], Any]  # a function with a cache -> what to call; or anything else
     asked: Callable[[Any, str], Any]  # what has an attribute that is read, its name -> the same
     making: Callable[[Any, str], Any]  # what has one that is called -> where to look it up
     loaded: Callable[[Any, str], Any]  # what a global name stands for, the name -> what code gets
@@ -295,6 +296,9 @@ class Rewriter:
             asked = self._hooks.making if makes else self._hooks.asked
             hook = [instruction("LOAD_CONST", asked), instruction("SWAP", 2)]
             return [*hook, instruction("LOAD_CONST", name), *call(1), step]
+        if step.name == "LOAD_DEREF" and getattr(step.arg, "name", None) in CACHED - CELLS:
+            hook = [instruction("LOAD_CONST", self._hooks.cached), instruction("SWAP", 2)]
+            return [step, *hook, *call(0)]
         if _name_in(step, CELLS):
 
             def told(hook: Callable[..., Any], *which: bytecode.Instr) -> list[bytecode.Instr]:

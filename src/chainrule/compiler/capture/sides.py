@@ -20,7 +20,7 @@ from chainrule.compiler.capture import repeats
 from chainrule.compiler.capture.cells import cell_of, exchanged, stored_cells, with_exchanges
 from chainrule.compiler.capture.repeats import GOING, OWN
 from chainrule.compiler.capture.repeats import Unconvertible as _No
-from chainrule.compiler.capture.sources import compiled, definition
+from chainrule.compiler.capture.sources import Function, compiled, definition
 from chainrule.compiler.capture.templates import (
     copied,
     flag,
@@ -62,7 +62,8 @@ def converted(code: types.CodeType) -> types.CodeType | None:
     if found is None:
         return None
     module, function = found
-    with_exchanges(function)
+    if isinstance(function, ast.FunctionDef):
+        with_exchanges(function)
     converter = _Converter(function, f"{code.co_filename}:{code.co_name}")
     converter.function(function)
     if not converter.count:
@@ -74,15 +75,18 @@ def converted(code: types.CodeType) -> types.CodeType | None:
     return made
 
 
-def counting_lines(code: types.CodeType) -> set[str]:
-    """The lines of loops, ``file.py:12``, that go on for as many turns as an integer says."""
+def deciding_lines(code: types.CodeType) -> tuple[set[str], set[str]]:
+    """The lines, ``file.py:12``, of loops that go on for as many turns as an integer says, and
+    those where it says which function is called.
+    """
     found = definition(code)
     if found is None:
-        return set()
+        return set(), set()
     converter = _Converter(found[1], "")
     converter.function(found[1])
     file = os.path.basename(code.co_filename)
-    return {f"{file}:{line}" for line in converter.counting}
+    counting, choosing = converter.counting, converter.choosing
+    return {f"{file}:{line}" for line in counting}, {f"{file}:{line}" for line in choosing}
 
 
 # --- conversion -----------------------------------------------------------------------------------
@@ -91,10 +95,11 @@ def counting_lines(code: types.CodeType) -> set[str]:
 class _Converter(ast.NodeTransformer):
     """Converts the branches of one function, and of those inside it."""
 
-    def __init__(self, function: ast.FunctionDef, place: str) -> None:
+    def __init__(self, function: Function, place: str) -> None:
         self._place = place
         self.count = 0
         self.counting: set[int] = set()  # the lines of ``range`` in the headers of loops
+        self.choosing: set[int] = set()  # those of calls of one of several functions
         self._all = uses([function])
         outside = (ast.Global, ast.Nonlocal)
         declared = [x.names for x in ast.walk(function) if isinstance(x, outside)]
@@ -104,15 +109,25 @@ class _Converter(ast.NodeTransformer):
         arguments = [x.arg for x in ast.walk(function) if isinstance(x, ast.arg)]
         #: arguments, and names that closures may read later
         self._shared = {name for names in shared for name in names}.union(arguments)
+        #: names of what is called there and then wherever it is read
+        self._callees = _only_called(function) - self._shared - self._declared
 
-    def function(self, node: ast.FunctionDef) -> None:
+    def function(self, node: Function) -> None:
         """Convert a function: all that it does is checked in a side, or else its branches are."""
         before = self.count
         try:
-            node.body = self._checked(node)
+            if isinstance(node, ast.Lambda):
+                found = _Side(self, self._site(node)).visit(copied(node.body))
+                made = ast.NamedExpr(ast.Name(RESULT, ast.Store()), found)
+                node.body = ast.copy_location(made, node.body)
+            else:
+                node.body = self._checked(node)
         except _No:
             self.count = before
-            node.body = self.block(node.body)
+            if isinstance(node, ast.Lambda):
+                node.body = self.visit(node.body)
+            else:
+                node.body = self.block(node.body)
 
     def _checked(self, node: ast.FunctionDef) -> list[ast.stmt]:
         """The body of a function that sides may call."""
@@ -124,13 +139,16 @@ class _Converter(ast.NodeTransformer):
         assert isinstance(end, ast.Expr)
         return [*body[:text], *made, ast.copy_location(ast.Return(end.value), end)]
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+    def _inner(self, node: Function) -> Any:
         """A function inside: its own names are others."""
         inner = _Converter(node, self._place)
         inner.count = self.count
         inner.function(node)
         self.count, self.counting = inner.count, self.counting | inner.counting
+        self.choosing |= inner.choosing
         return node
+
+    visit_FunctionDef = visit_Lambda = _inner
 
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         """A list of statements."""
@@ -161,11 +179,6 @@ class _Converter(ast.NodeTransformer):
         """Bodies of classes have names of another kind."""
         return node
 
-    def visit_Lambda(self, node: ast.Lambda) -> Any:
-        """What a lambda gives may be a branch too."""
-        node.body = self.visit(node.body)
-        return node
-
     def visit_If(self, node: ast.If) -> Any:
         """A branch, of which both sides may be run."""
         before = self.count
@@ -180,6 +193,11 @@ class _Converter(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> Any:
         """Exchanges, and stores into rows."""
         exchange, cells = exchanged(node), stored_cells(node)
+        if self.is_callee(node):
+            assert isinstance(node.value, ast.Subscript)
+            of = self.visit(node.value.value), self.visit(node.value.slice)
+            node.value = self.choice(node.value, self._site(node), *of)
+            return node
         if exchange is not None:
             made = hook("exchange", self._site(node), *exchange)
         elif cells and isinstance(node.value, ast.Tuple):
@@ -210,6 +228,13 @@ class _Converter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> Any:
         """``sum(x for ... if c)`` adds 0 where c does not hold."""
+        if _is_choice(node.func):
+            parts = self.visit(node.func.value), self.visit(node.func.slice)
+            node.func = self.choice(node.func, self._site(node), *parts)
+            node.args = list(map(self.visit, node.args))
+            for named in node.keywords:
+                named.value = self.visit(named.value)
+            return node
         before, original = self.count, copied(node)
         try:
             made = self.sum(node, None)
@@ -242,6 +267,20 @@ class _Converter(ast.NodeTransformer):
         item = ast.Name(_ITEM, ast.Store())
         over.generators.append(ast.comprehension(item, kept, [], 0))
         return ast.fix_missing_locations(ast.copy_location(node, node))
+
+    def is_callee(self, node: ast.Assign) -> bool:
+        """Whether it is ``act = ACTIVATIONS[k]``, and all that ``act`` is for is to be called."""
+        names = [x.id for x in node.targets if isinstance(x, ast.Name)]
+        return (
+            len(node.targets) == 1
+            and self._callees.issuperset(names or [""])
+            and (_is_choice(node.value))
+        )
+
+    def choice(self, node: ast.expr, site: ast.Constant, *parts: ast.expr) -> ast.Call:
+        """One of several functions, to be called there and then, of a table and its key."""
+        self.choosing |= {*range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+        return ast.copy_location(hook("chosen", site, *parts), node)
 
     def either(self, node: ast.IfExp, around: _Side | None) -> ast.expr:
         """One of two expressions, converted; ``around``: the side that it is in."""
@@ -359,6 +398,22 @@ class _Converter(ast.NodeTransformer):
         return made
 
 
+def _is_choice(node: ast.expr) -> TypeGuard[ast.Subscript]:
+    """Whether a callee is one of several functions, as ``ACTIVATIONS[k]`` is."""
+    if not isinstance(node, ast.Subscript) or isinstance(node.slice, ast.Constant):
+        return False
+    others = (ast.Slice, ast.Starred, *_BINDING)
+    return not any(isinstance(x, others) for x in ast.walk(node.slice))
+
+
+def _only_called(function: Function) -> set[str]:
+    """Names that are read in order to call them, and in no other way."""
+    names = [x for x in ast.walk(function) if isinstance(x, ast.Name)]
+    called = {id(x.func) for x in ast.walk(function) if isinstance(x, ast.Call)}
+    others = {x.id for x in names if not isinstance(x.ctx, ast.Store) and id(x) not in called}
+    return {x.id for x in names} - others
+
+
 def _is_simple_item(node: ast.expr) -> TypeGuard[ast.Subscript]:
     """Whether it is ``d[t]``: names that may be read twice."""
     if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
@@ -448,7 +503,12 @@ class _Side(ast.NodeVisitor):
         if exchange is not None:
             made = hook("exchange", self._site, *map(self.visit, exchange))
             return ast.copy_location(ast.Expr(made), node)
-        value = self.visit(node.value)
+        if self._converter.is_callee(node):
+            assert isinstance(node.value, ast.Subscript)
+            parts = self.visit(node.value.value), self._key(node.value.slice)
+            value: ast.expr = self._converter.choice(node.value, self._site, *parts)
+        else:
+            value = self.visit(node.value)
         if cell is not None:
             return self._store_cell(value, cell, node)
         if isinstance(target, ast.Subscript):
@@ -608,7 +668,12 @@ class _Side(ast.NodeVisitor):
             if not isinstance(x, ast.Call | ast.GeneratorExp) and not is_empty:
                 made = hook("plain", self._site, made)
             given.append(made)
-        called = hook("call", self._site, self.visit(node.func))
+        if _is_choice(node.func):
+            parts = self.visit(node.func.value), self._key(node.func.slice)
+            callee: ast.expr = self._converter.choice(node.func, self._site, *parts)
+        else:
+            callee = self.visit(node.func)
+        called = hook("call", self._site, callee)
         return ast.copy_location(ast.Call(called, given, []), node)
 
     def visit_GeneratorExp(self, node: Any) -> Any:

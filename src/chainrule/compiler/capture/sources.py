@@ -6,10 +6,13 @@ In: a function's code. Out: a module with its definition, which compiles to the 
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import linecache
 import re
 import types
+
+from chainrule.compiler.capture.templates import copied
 
 _PARTS = (
     *("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_exceptiontable"),
@@ -18,35 +21,57 @@ _PARTS = (
 _FUTURE = 0x1FE0000  # flags of ``from __future__`` among those of a code
 
 
-def definition(code: types.CodeType) -> tuple[ast.Module, ast.FunctionDef] | None:
+Function = ast.FunctionDef | ast.Lambda
+
+
+def definition(code: types.CodeType) -> tuple[ast.Module, Function] | None:
     """A module with the function's definition, and the definition; None where it is not found."""
     try:
-        found = _definition(code)
+        candidates = _lambdas(code) if code.co_name == "<lambda>" else _definition(code)
+        found = [x for x in candidates if _is_same(compiled(x[0], code), code)]
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
-    return found if found is not None and _is_same(compiled(found[0], code), code) else None
+    return found[0] if found else None
 
 
-def _definition(code: types.CodeType) -> tuple[ast.Module, ast.FunctionDef] | None:
-    """A module with the function's definition, inside one that has its free variables."""
+def _definition(code: types.CodeType) -> list[tuple[ast.Module, Function]]:
+    """A module with the function's definition, if it is found."""
     lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
-    if not lines or code.co_name == "<lambda>":
-        return None
+    if not lines:
+        return []
     text = "".join(inspect.getblock(lines))
     module = ast.parse(f"if 1:\n{text}" if text[0] in " \t" else f"\n{text}")
     ast.increment_lineno(module, code.co_firstlineno - 2)
     first = module.body[0].body[0] if text[0] in " \t" else module.body[0]  # type: ignore[attr-defined]
     if not isinstance(first, ast.FunctionDef) or first.name != code.co_name:
-        return None
+        return []
     first.decorator_list = []
+    return [(_around(first, code), first)]
+
+
+def _lambdas(code: types.CodeType) -> list[tuple[ast.Module, Function]]:
+    """A module with each lambda of its line: which one it is, its code tells."""
+    known = _lambdas_of("".join(linecache.getlines(code.co_filename)))
+    found = [copied(x) for x in known if x.lineno == code.co_firstlineno]
+    return [(_around(ast.copy_location(ast.Return(x), x), code), x) for x in found]
+
+
+@functools.lru_cache(maxsize=4)
+def _lambdas_of(text: str) -> list[ast.Lambda]:
+    """All lambdas of a file."""
+    return [x for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Lambda)]
+
+
+def _around(first: ast.stmt, code: types.CodeType) -> ast.Module:
+    """A module with a definition inside a function that has its free variables."""
     outer = ast.parse("def outer(): pass").body[0]
     assert isinstance(outer, ast.FunctionDef)
     names = [ast.Name(name, ast.Store()) for name in code.co_freevars]
     outer.body = [ast.Assign([name], ast.Constant(None)) for name in names] + [first]
-    module.body = [outer]
+    module = ast.Module([outer], [])
     if imported := _imported(code):  # calls of a module's functions have code of their own
         module.body.insert(0, ast.Import([ast.alias(name) for name in imported]))
-    return ast.fix_missing_locations(module), first
+    return ast.fix_missing_locations(module)
 
 
 def _imported(code: types.CodeType) -> list[str]:

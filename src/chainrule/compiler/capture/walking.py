@@ -356,7 +356,8 @@ def _reached(x: Any, found: CapturedState) -> Iterator[Any]:
     elif isinstance(x, types.ModuleType):
         return  # its attributes are followed by name
     elif isinstance(x, functools._lru_cache_wrapper):
-        raise Unrecordable(f"it reaches {x.__name__!r}, which keeps results in a cache")
+        reason = f"it reaches {x.__name__!r}, which keeps results in a cache"
+        raise Refused(reason, "; call it by its name alone, or pass what it gives as an argument")
     elif _only_wraps(x):
         yield x.__wrapped__
     else:

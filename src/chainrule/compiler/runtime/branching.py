@@ -16,7 +16,7 @@ from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
 from chainrule.compiler.capture.forks import TURNS
 from chainrule.compiler.capture.random_states import random_states_kept
-from chainrule.compiler.capture.sides import counting_lines
+from chainrule.compiler.capture.sides import deciding_lines
 from chainrule.compiler.capture.standins import Followed, Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.runtime.variants import (
@@ -24,10 +24,10 @@ from chainrule.compiler.runtime.variants import (
     Variant,
     branches,
     branches_often,
-    counts_often,
     goes_both_ways,
     is_for_other_exponents,
     static_files,
+    static_often,
 )
 
 WAYS = 3  # through branches, before both sides of them are computed
@@ -51,7 +51,8 @@ class Branching:
         """``keeps_bits``: branches are guards, always; ``on_change`` is told of another tracer."""
         self.tracer, self._captured, self._keeps_bits = tracer, captured, keeps_bits
         self._on_change = on_change
-        self._counting: dict[Any, set[str]] = {}  # lines of loops over ``range``, by function
+        #: lines of loops over ``range``, and of calls of one of several functions, by function
+        self._deciding: dict[Any, tuple[set[str], set[str]]] = {}
         self._failures = 0  # attempts to compute both sides of branches
 
     def variant(
@@ -91,14 +92,14 @@ class Branching:
     ) -> Variant | None:
         """A variant that computes both sides of branches where calls go many ways, else None.
 
-        At other lengths they do where numbers went both ways through one branch.
+        At other lengths they do where one branch was gone through both ways.
         """
-        if not found and goes_both_ways(others):
+        if not found and goes_both_ways(others, MANY_BRANCHES):
             found = others
         is_one_of_many = bool(found) and branches(found[0]) >= MANY_BRANCHES
         if len(found) < WAYS and not is_one_of_many:
             return None
-        if not branches_often(found) and not self._counts_often(found):
+        if not branches_often(found) and not any(self._are_static_often(found)):
             return None
         return self._of_both_sides(found, make)
 
@@ -108,7 +109,7 @@ class Branching:
         if type(plain) is not Tracer or plain.both or self._keeps_bits or given_up:
             return None
         self._use(replace(plain, both=True))
-        if not self._counts_often(found):
+        if not self._are_static_often(found)[0]:
             self._captured.plain_sites.add(TURNS)
         variant = self._attempt(make)
         if variant is None:
@@ -140,12 +141,15 @@ class Branching:
             self._failures += 1
             return None
 
-    def _counts_often(self, variants: list[Variant]) -> bool:
-        """Whether most recordings are for one number of turns of a loop that could have any."""
-        files, lines = static_files(variants), set[str]()
+    def _are_static_often(self, variants: list[Variant]) -> tuple[bool, bool]:
+        """Whether most recordings are for one number of turns of a loop that could have any, and
+        whether most are for one choice of the functions that are called.
+        """
+        files, loops, calls = static_files(variants), set[str](), set[str]()
         for f in self._captured.functions:
             if os.path.basename(f.__code__.co_filename) in files:
-                if f not in self._counting:
-                    self._counting[f] = counting_lines(f.__code__)
-                lines |= self._counting[f]
-        return counts_often(variants, lines)
+                if f not in self._deciding:
+                    self._deciding[f] = deciding_lines(f.__code__)
+                counting, choosing = self._deciding[f]
+                loops, calls = loops | counting, calls | choosing
+        return static_often(variants, loops), static_often(variants, calls)

@@ -19,6 +19,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, Texts
 from chainrule.compiler.capture.integers import IntegerProgram
+from chainrule.compiler.runtime.lengths import outline
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.trees import FLOAT, INT, LONGEST_TEXT, Branch, Node, Numbers, Static, Text, Truth
 
@@ -35,7 +36,7 @@ class VaryingTexts:
     def __init__(self) -> None:
         self.traced: Texts = frozenset()
         self._refused: set[int | str] = set()
-        #: by the structure without texts, and argument: the structures of the argument so far
+        #: by the structure without texts and lengths, and argument: those of the argument so far
         self._met: dict[Any, dict[int | str, set[Node]]] = {}
 
     def found(self, call: Call) -> bool:
@@ -51,20 +52,21 @@ class VaryingTexts:
 
     def _of(self, call: Call) -> dict[int | str, set[Node]]:
         """The structures so far of arguments like those of a call with texts, its own among them;
-        without those of which it is known whether their texts are traced.
+        without those of which it is known whether their texts are traced. Lists of another length
+        of the same texts are no others, and masks of another length are.
         """
         settled = self.traced | self._refused
         parts = [(k, x) for k, x in _parts(call) if k not in settled and _holds_text(x)]
         if call.texts is None or not parts:
             return {}
-        bare = tuple([(place, _without_texts(node)) for place, node in _parts(call)])
+        bare = tuple([(place, outline(_without_texts(node))) for place, node in _parts(call)])
         if bare not in self._met and len(self._met) >= MOST_KEPT:
             self._met.clear()
         met = self._met.setdefault(bare, {})
         for place, node in parts:
             nodes = met.setdefault(place, set())
             if len(nodes) <= FEW:
-                nodes.add(node)
+                nodes.add(outline(node))
         return {place: met[place] for place, _ in parts}
 
     def refuse(self, places: Texts) -> None:

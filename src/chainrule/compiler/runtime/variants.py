@@ -131,6 +131,12 @@ class Variant:
         """The lines of branches that numbers decided, and how."""
         return {(guard.line, guard.expected) for guard in self.recording.guards}
 
+    @functools.cached_property
+    def ways_of_integers(self) -> set[tuple[str, float]]:
+        """The lines of branches that integers decided, and how."""
+        guards = self.recording.selection.program.guards
+        return {(guard.line, guard.expected) for guard in guards if guard.truth}
+
     @property
     def has_tape(self) -> bool:
         """Whether a tape is in memory."""
@@ -307,9 +313,13 @@ def branches_often(variants: Sequence[Variant]) -> bool:
     return 2 * sum(branches(variant) > 0 for variant in variants) >= len(variants)
 
 
-def goes_both_ways(variants: Sequence[Variant]) -> bool:
-    """Whether numbers decided one branch in one way and in the other, in any of some recordings."""
+def goes_both_ways(variants: Sequence[Variant], many: int) -> bool:
+    """Whether one branch was decided in one way and in the other, in any of some recordings.
+
+    By numbers; or, in recordings with so ``many`` branches, by integers, as those of a mask.
+    """
     ways = {way for v in variants for way in v.ways}
+    ways |= {way for v in variants if branches(v) >= many for way in v.ways_of_integers}
     return len(ways) > len({line for line, _ in ways})
 
 
@@ -329,8 +339,8 @@ def static_files(variants: Sequence[Variant]) -> set[str]:
     return {g.line.rpartition(":")[0] for g in guards}
 
 
-def counts_often(variants: Sequence[Variant], lines: Collection[str]) -> bool:
-    """Whether at least half of some recordings are for one number of turns of loops in lines."""
+def static_often(variants: Sequence[Variant], lines: Collection[str]) -> bool:
+    """Whether at least half of some recordings are for one integer at any of these lines."""
     static = [
         any(not g.truth and g.line in lines for g in v.recording.selection.program.guards)
         for v in variants
