@@ -193,6 +193,8 @@ class MachineCode:
         self.current: Fit | None = None
         self.mixed: Any = None  # the program for lanes of several lengths, once there is one
         self.unmixed: set[Fit] = set()  # lengths for which there is none
+        self.built = 0  # kernels, those of ``mixed`` too
+        self.in_batches: set[Fit] = set()  # lengths for which code for batches was looked for
 
     @property
     def in_rows(self) -> bool:
@@ -323,6 +325,7 @@ class MachineCode:
             root = self.root if self.differentiates else None
             made = Kernel(self, self.program, root, self.varying, batch, many, self._returned)
             self._kernels[batch, many] = made
+            self.built += 1
         return self._kernels[batch, many]
 
     # --- one sample -------------------------------------------------------------------------------

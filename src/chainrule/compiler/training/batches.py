@@ -37,6 +37,7 @@ DOUBLE = np.dtype(np.float64)
 FEWEST = 16  # samples for which it pays to pack them
 #: what packing a sample takes that is not lists of integers, as ``mapping.costs`` counts
 PACKING = 120_000.0
+LOOKED = 100  # objects that could be looked at while lanes are looked for in vain
 ALIKE = 8  # samples for which it pays to look for the code of a length that was not met
 
 
@@ -63,13 +64,15 @@ def batch_value_and_grad(
                 "a sample is a tuple of the arguments after the first: "
                 f"got a {type(sample).__name__}"
             )
-    if not is_few:
+    if not (is_few or dispatch.waits()):
         results = _mapped(dispatch, params, samples, thread_count(threads))
         if results is not None:
             return results[0], fill(out, results[1])
         found = _with_cached(dispatch, params, _batched(dispatch, params, samples), count)
-        if found is not None and not all(may_be_overtaken(dispatch, params, x) for x in found[2]):
-            found = None
+        if found is None:
+            dispatch.ledger.searched(LOOKED)
+        elif any(dispatch.waits() or not may_be_overtaken(dispatch, params, x) for x in found[2]):
+            found = None  # to find that out takes a while, too
     if found is None and not is_few and kernels is not None:
         answer = dispatch.gate.mean(params, samples)
         if answer is not None and len(answer) == 2:
@@ -78,8 +81,9 @@ def batch_value_and_grad(
         found = (0.0, None, samples) if answer is None else _begun(params, samples, *answer)
     mean, grads, left = found
     sums = None if grads is None else _Sums(grads, 1)
+    at_once = dispatch.spends_freely
     for sample in left:
-        value, grads = value_and_grad(dispatch, (params, *sample), {}, at_once=True)
+        value, grads = value_and_grad(dispatch, (params, *sample), {}, at_once=at_once)
         mean += (value[0] if isinstance(value, tuple) else value) / count
         if sums is None:
             sums = _Sums(grads, count)
