@@ -134,6 +134,7 @@ class _Sums:
 
     def __init__(self, first: Any, count: int) -> None:
         self._first, self._row, arrays = first, None, _doubles_in(first)
+        self._is_plain = _is_plain(first)  # as of most functions that run eagerly
         if arrays is None:
             self._leaves = [_as(x, x / count) for x in numeric_leaves(first)]
         else:
@@ -143,14 +144,19 @@ class _Sums:
 
     def add(self, tree: Any, count: float) -> None:
         """Add a gradient, divided by ``count``."""
+        if self._is_plain and _is_plain(tree):
+            self._leaves = [a + b / count for a, b in zip(self._leaves, tree, strict=True)]
+            return
         arrays = None if self._row is None else _doubles_in(tree)
         if self._row is not None and arrays and [a.shape for a in arrays] == self._shapes:
             _joined(arrays, self._more)
             self._more /= count
             self._row += self._more
             return
-        pairs = zip(numeric_leaves(self.tree()), numeric_leaves(tree), strict=True)
-        self._leaves, self._row = [_as(a, a + b / count) for a, b in pairs], None
+        if self._row is not None:
+            self._leaves, self._row = numeric_leaves(self.tree()), None
+        pairs = zip(self._leaves, numeric_leaves(tree), strict=True)
+        self._leaves = [_as(a, a + b / count) for a, b in pairs]
 
     def tree(self) -> Any:
         """The sum, as the gradients are."""
@@ -158,6 +164,11 @@ class _Sums:
             return like_arrays(self._first, self._row)
         rest = iter(self._leaves)
         return map_leaves(lambda x: next(rest) if isinstance(x, NUMERIC) else x, self._first, True)
+
+
+def _is_plain(tree: Any) -> bool:
+    """Whether it is a list of floats, and so its own leaves."""
+    return type(tree) is list and set(map(type, tree)) == {float}
 
 
 def _as(x: Any, result: Any) -> Any:
