@@ -183,6 +183,7 @@ class MachineCode:
         self._returned = self.program.address[call.returned]
         self._smaller = None if smaller is None else smaller.placed(self._placement.to)
         self._kernels: dict[tuple[int, bool], Kernel] = {}
+        self.built = 0  # kernels, those of ``mixed`` too
         self._measured = (0, 0), 0  # how many kernels and lengths, and the bytes of it all
         self.code = self.kernel(lanes)
         self._allowed = self._selectable()
@@ -193,7 +194,6 @@ class MachineCode:
         self.current: Fit | None = None
         self.mixed: Any = None  # the program for lanes of several lengths, once there is one
         self.unmixed: set[Fit] = set()  # lengths for which there is none
-        self.built = 0  # kernels, those of ``mixed`` too
         self.in_batches: set[Fit] = set()  # lengths for which code for batches was looked for
 
     @property
