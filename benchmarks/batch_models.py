@@ -1,14 +1,15 @@
 """Small models as people write them, for ``batches.py`` and ``train.py``.
 
 ``models()`` has for each name a loss of one sample, its parameters and samples: lists of floats or
-of tokens, all of one length, or of several.
+of tokens, all of one length, or of several. ``differing()`` has functions of eight
+parameters, and what makes a sample of which there is hardly another like it.
 """
 
 from itertools import pairwise
 
 import numpy as np
 
-from chainrule import exp, log, relu, sigmoid, tanh
+from chainrule import dot, exp, log, relu, sigmoid, tanh
 
 
 def line(rows, x):
@@ -97,4 +98,60 @@ def models(width=16, count=256):
         "convolution": (convolution, kernels, floats(24, 24, "y")),
         "convolution, lengths mixed": (convolution, kernels, floats(10, 24, "y")),
         "mixture": (mixture, normals, floats(3, 3)),
+    }
+
+
+def signed(p, rows):
+    total = 0.0
+    for x in rows:
+        total = total + dot(x, p[:4]) * dot(x, p[4:]) * (1 if x[0] > 0 else 0.5)
+    return total / len(rows)
+
+
+def words(p, x, text):
+    total = 0.0
+    for word in text.split():
+        total = total + p[len(word) % 4] * x
+    return total * total + p[0]
+
+
+def ragged(p, x, rows):
+    total = 0.0
+    for row in rows:
+        if row:
+            total = total + max(p[0] * v + p[1] for v in row) * x
+    return total * total + p[2]
+
+
+def normed(p, rows):
+    total = 0.0
+    for row in rows:
+        mean = sum(row) / len(row)
+        scores = [w * (v - mean) for w, v in zip(p, row, strict=False)]
+        total = total + (tanh(scores[0]) if scores[0] > scores[-1] else scores[-1] * p[1])
+    return total
+
+
+def two_lengths(p, xs, ys):
+    first = sum(tanh(p[0] * x) for x in xs)
+    return first * sum(p[1] * y * y for y in ys) + p[2]
+
+
+def differing():
+    def numbers(chance, least, most):
+        return [chance.gauss(0, 1) for _ in range(chance.randint(least, most))]
+
+    def lists(chance, most, *lengths):
+        return [numbers(chance, *lengths) for _ in range(chance.randint(1, most))]
+
+    def text(chance):
+        letters = ["".join(chance.choices("abc", k=chance.randint(1, 5))) for _ in range(3)]
+        return " ".join(letters[: chance.randint(1, 3)])
+
+    return {
+        "a branch in every row": (signed, lambda c: (lists(c, 31, 4, 4),)),
+        "words of a text": (words, lambda c: (c.gauss(0, 1), text(c))),
+        "ragged rows": (ragged, lambda c: (c.gauss(0, 1), lists(c, 4, 0, 4))),
+        "layers with branches": (normed, lambda c: (lists(c, 9, 4, 4),)),
+        "two lengths": (two_lengths, lambda c: (numbers(c, 1, 30), numbers(c, 1, 30))),
     }

@@ -3,6 +3,7 @@
     python benchmarks/batches.py                all models; --quick: fewer repeats
     python benchmarks/batches.py RNN MLP        those whose names contain one of these
     python benchmarks/batches.py --default      functions as they are compiled by default
+    python benchmarks/batches.py --differing    samples of ever other paths and lengths
 
 Processor time of one thread. A ratio above 1 says that a batch is slower than its samples one by
 one; these are marked and counted.
@@ -10,11 +11,14 @@ one; these are marked and counted.
 
 import argparse
 import os
+import random
+import time
+import warnings
 
 os.environ.setdefault("CHAINRULE_THREADS", "1")
 
 import numpy as np
-from batch_models import models
+from batch_models import differing, models
 from harness import WHOLE, figure, machine, repeated, table, take_turns, title
 
 import chainrule
@@ -78,6 +82,41 @@ def maps(compiled, params, samples):
     return single | {size: lambda size=size: mapped(size) for size in SIZES}, len(samples)
 
 
+def differing_batches(loss, sample, size, count=200):
+    """Seconds for so many batches by eager calls and by the function compiled by default.
+
+    Of all of them, and of the last third; and how many recordings there were.
+    """
+    chance, fast = random.Random(0), chainrule.compile(loss)
+    plain, found = chainrule.value_and_grad(loss), np.zeros((count, 2))
+    for k in range(count):
+        params = [chance.gauss(0, 1) for _ in range(8)]
+        samples = [sample(chance) for _ in range(size)]
+        began = time.process_time()
+        for each in samples:
+            plain(params, *each)
+        between = time.process_time()
+        fast.batch_value_and_grad(params, samples)
+        found[k] = between - began, time.process_time() - between
+    return found.sum(axis=0), found[-count // 3 :].sum(axis=0), fast.dispatch.counts.traces
+
+
+def show_differing(names):
+    """What batches cost whose samples are recordings of their own; all in one process."""
+    warnings.simplefilter("ignore", chainrule.FallbackWarning)
+    rows = []
+    for name, (loss, sample) in differing().items():
+        if names and not any(part in name for part in names):
+            continue
+        for size in (1, 8, 16, 64):
+            whole, last, recordings = differing_batches(loss, sample, size)
+            ratio = last[1] / last[0]
+            mine = [*[f"{1e3 * x:.1f}" for x in whole], f"{ratio:.2f}", str(recordings)]
+            rows.append([f"{name}, {size} at a time", *mine])
+    title("200 batches whose samples differ: milliseconds, and the last third in times eager")
+    table(["", "eager", "batches", "last third", "recordings"], rows)
+
+
 WAYS = {"train": steps, "batch_value_and_grad": batches, "map_value_and_grad": maps}
 
 
@@ -86,8 +125,12 @@ def main():
     parser.add_argument("names", nargs="*", metavar="name", help="of models, or parts of names")
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
     parser.add_argument("--default", action="store_true", help="without lift=True")
+    parser.add_argument("--differing", action="store_true", help="samples that all differ")
     options = parser.parse_args()
     print(machine())
+    if options.differing:
+        show_differing(options.names)
+        return
     rows, slower = [], 0
     for name, (loss, params, samples) in models().items():
         if options.names and not any(part in name for part in options.names):

@@ -22,7 +22,7 @@ from chainrule.compiler.mapping.lane_code import LaneCode, lane_code
 from chainrule.compiler.mapping.results import Results
 from chainrule.compiler.mapping.stacks import Layout, Samples
 from chainrule.compiler.runtime import calls
-from chainrule.compiler.runtime.costs import REPLAY, allowance
+from chainrule.compiler.runtime.costs import EAGER, REPLAY
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import as_floats, numeric_leaves, root_of
 from chainrule.compiler.runtime.variants import Variant
@@ -104,7 +104,7 @@ class Rounds:
                 self._skipped = 0
             if len(left):
                 k = int(left[0])
-                if self._kept is not None and not self._dispatch.may_be_overtaken(self._call(k)):
+                if self._kept is not None and not self._may_be_overtaken(k):
                     return self._in_order(*self._kept)
                 self._single(k)
                 self._skipped += 1
@@ -120,6 +120,10 @@ class Rounds:
         for k in range(first, self._samples.count):
             self._single(k)
         return self.results
+
+    def _may_be_overtaken(self, k: int) -> bool:
+        """Whether samples after one may be computed before it; it takes a while to find out."""
+        return not self._dispatch.waits() and self._dispatch.may_be_overtaken(self._call(k))
 
     @property
     def _pause(self) -> int:
@@ -153,7 +157,7 @@ class Rounds:
         if codes:
             return min(codes, key=lambda code: code.number), self.call
         call = self.call if k == 0 else self._call(k)
-        variant = self._dispatch.run(call, at_once=True, build=False).variant
+        variant = self._dispatch.look(call, build=False).variant
         if variant is None or variant in self._met or not self._is_stackable(variant):
             return None
         code = self._code(variant, call, layout, count)
@@ -206,10 +210,10 @@ class Rounds:
         key = self.key
         if key not in variant.lanes:
             # Of the first variant all samples may be, of another one as many as were met.
-            variant.mapped += count if not self._met and not self._failed else 1 + self._skipped
-            size, options = len(variant.recording), self._dispatch.options
-            pays = variant.mapped * REPLAY.of(size) >= variant.building_takes
-            if not (pays or options.lift is True or allowance.is_endless):
+            samples = count if not self._met and not self._failed else 1 + self._skipped
+            variant.mapped += samples
+            dispatch, options = self._dispatch, self._dispatch.options
+            if not (dispatch.spends_freely or self._pays(variant, samples)):
                 return None
             sample = sample_of(variant, call)
             if sample is None:  # nothing to check it by, but another one may have
@@ -219,12 +223,26 @@ class Rounds:
                 made = lane_code(variant, call, layout, self._rows, options)
                 if isinstance(made, LaneCode):
                     made = difference(made, call, sample) or made
-            self._dispatch.counts.lifting_seconds += time.thread_time() - started
+            seconds = time.thread_time() - started
+            dispatch.counts.lifting_seconds += seconds
+            dispatch.ledger.built(len(variant.recording), seconds)
             variant.lanes[key] = made
             if variant.binding is not None:
                 variant.forget_tape()
         found = variant.lanes[key]
         return None if isinstance(found, str) else found
+
+    def _pays(self, variant: Variant, samples: int) -> bool:
+        """Whether code for so many samples, of which there may come more, can be paid for.
+
+        Half of what these take eagerly is spent already.
+        """
+        size = len(variant.recording)
+        cost = variant.building_takes
+        if variant.mapped * REPLAY.of(size) < cost:
+            return False
+        short = max(0.0, cost - 0.5 * samples * EAGER.of(size))
+        return self._dispatch.ledger.affords_building(size, short)
 
     # --- one by one -------------------------------------------------------------------------------
 

@@ -132,6 +132,11 @@ class Dispatch:
         return self.options.lift is True
 
     @property
+    def spends_freely(self) -> bool:
+        """Whether many calls at a time are recorded and built for whatever that costs."""
+        return self._is_asked_for or self._ledger.is_endless
+
+    @property
     def busy(self) -> bool:
         """Whether a call is being computed."""
         return self.gate.busy
@@ -196,12 +201,33 @@ class Dispatch:
             self.fall_back(run.reason)
         return run
 
+    def look(self, call: Call, build: bool = True) -> Run:
+        """The run of one of many calls, by a recording of its own, made if that can be paid for.
+
+        It is not counted as a call. ``build``: as above.
+        """
+        if self.spends_freely:
+            return self.run(call, at_once=True, build=build)
+        if self.waits():
+            return EAGERLY
+        run = self._run(call, False, build, own=True)
+        self._tell(run)
+        return run
+
+    def waits(self) -> bool:
+        """Whether it is too dear for now to look for a variant that serves a call."""
+        with self.lock:
+            self._enter_quick_calls()
+            return not self.spends_freely and self._waiting.is_too_dear(self._pipeline)
+
     def record(self, call: Call, at_once: bool = True) -> str | None:
         """Record a call, if it is not yet; why it runs eagerly, or None.
 
-        It is not counted as a call, and nobody is told. ``at_once``: whatever that costs.
+        It is not counted as a call. ``at_once``: whatever that costs, and nobody is told.
         """
         run = self._run(call, at_once, build=True)
+        if not at_once:
+            self._tell(run)
         served = run.variant is not None
         return None if served else run.reason or call.failed or "its example raises an error"
 
@@ -371,7 +397,9 @@ class Dispatch:
         elif is_served:
             self.notices.replays_do_not_pay(None)
 
-    def _run(self, call: Call, at_once: bool, build: bool) -> Run:
+    def _run(self, call: Call, at_once: bool, build: bool, own: bool = False) -> Run:
+        """``own``: what serves it is to have a recording, and not only another one's code."""
+        own = own or at_once
         is_due = self.gate.is_due and not at_once
         if self._waiting.end(self._pipeline):
             self._last = Path.EAGER
@@ -399,11 +427,11 @@ class Dispatch:
         if structure.blocked is not None:
             ledger.missed(0, call.size + len(call.ints))
             return Run(Path.EAGER, reason=structure.blocked)
-        run = self._replayed(pipeline, structure, call, at_once, build)
+        run = self._replayed(pipeline, structure, call, at_once, build, own)
         if run is not None:
             return run
         is_due = is_due and not structure.variants
-        return self._unserved(pipeline, structure, call, at_once, build, is_due)
+        return self._unserved(pipeline, structure, call, at_once, build, own, is_due)
 
     def _structure(self, pipeline: Pipeline, call: Call) -> tuple[Pipeline, Structure]:
         """What is known of such calls, by a pipeline that knows the classes that it brings too."""
@@ -418,11 +446,17 @@ class Dispatch:
         return pipeline, structure
 
     def _replayed(
-        self, pipeline: Pipeline, structure: Structure, call: Call, at_once: bool, build: bool
+        self,
+        pipeline: Pipeline,
+        structure: Structure,
+        call: Call,
+        at_once: bool,
+        build: bool,
+        own: bool,
     ) -> Run | None:
         """A run of the first variant that serves a call; it may get machine code now."""
         for place, variant in enumerate(structure.variants):
-            if variant.borrows and at_once:
+            if variant.borrows and own:
                 continue  # whoever asks for a recording needs more of it than its machine code
             run = variant.run(call, variant.binding)
             if run is not None:
@@ -451,6 +485,7 @@ class Dispatch:
         call: Call,
         at_once: bool,
         build: bool,
+        own: bool,
         is_due: bool,
     ) -> Run:
         """The run of a call that no variant serves: by other code, recorded now, or eager.
@@ -459,7 +494,7 @@ class Dispatch:
         """
         ledger = self._ledger
         with Held():
-            borrowed = None if at_once else pipeline.run_shared(structure, call)
+            borrowed = None if own else pipeline.run_shared(structure, call)
             if borrowed is not None:
                 return borrowed
             unrecorded = pipeline.run_unrecorded(structure, call)
@@ -478,7 +513,7 @@ class Dispatch:
         if not at_once:
             ledger.missed(len(structure.variants), call.size + len(call.ints))
             structure.misses += bool(structure.variants)
-            twin = pipeline.recorded_instead(structure, call)
+            twin = None if own else pipeline.recorded_instead(structure, call)
             if twin is not None:
                 structure, call = pipeline.structure(twin), twin
             if not self._waiting.may_record(call, structure, pipeline, is_due):
@@ -583,6 +618,11 @@ class Dispatch:
         self.counts.eager += 1
         self.notices.ran_eagerly(reason)
 
+    def _tell(self, run: Run) -> None:
+        """Tell the user why a call that is not counted will run eagerly."""
+        if run.path is Path.EAGER and run.reason is not None and not self.notices.raises:
+            self.notices.ran_eagerly(run.reason)
+
     def block(self, call: Call) -> None:
         """Eager did what recording could not: do not try again."""
         if call.failed is not None and self._pipeline is not None:
@@ -613,6 +653,12 @@ class Dispatch:
         counts.replayed += calls
         structure.hits += calls
         variant.used = memory.now
+        self.earn(calls, variant)
+
+    def earn(self, calls: int, variant: Variant) -> None:
+        """Note that calls by this variant were computed many at a time."""
+        size = len(variant.recording)
+        self._ledger.replayed(size, calls, quickly=True, nodes=variant.eager_nodes)
 
     def structure_of(self, call: Call) -> Structure:
         """What is known of calls such as one that was recorded."""

@@ -183,6 +183,7 @@ class MachineCode:
         self._returned = self.program.address[call.returned]
         self._smaller = None if smaller is None else smaller.placed(self._placement.to)
         self._kernels: dict[tuple[int, bool], Kernel] = {}
+        self.built = 0  # kernels, those of ``mixed`` too
         self._measured = (0, 0), 0  # how many kernels and lengths, and the bytes of it all
         self.code = self.kernel(lanes)
         self._allowed = self._selectable()
@@ -193,6 +194,7 @@ class MachineCode:
         self.current: Fit | None = None
         self.mixed: Any = None  # the program for lanes of several lengths, once there is one
         self.unmixed: set[Fit] = set()  # lengths for which there is none
+        self.in_batches: set[Fit] = set()  # lengths for which code for batches was looked for
 
     @property
     def in_rows(self) -> bool:
@@ -323,6 +325,7 @@ class MachineCode:
             root = self.root if self.differentiates else None
             made = Kernel(self, self.program, root, self.varying, batch, many, self._returned)
             self._kernels[batch, many] = made
+            self.built += 1
         return self._kernels[batch, many]
 
     # --- one sample -------------------------------------------------------------------------------

@@ -83,6 +83,13 @@ class Waiting:
             return Wait(Until.RECORDABLE, ledger.calls_to_recording(self._asked))
         return None
 
+    def is_too_dear(self, pipeline: Pipeline | None) -> bool:
+        """Whether not even a variant is to be looked for now."""
+        if self._notices.raises:
+            return False
+        is_first = pipeline is None and not self._ledger.affords_recording(asked=self._asked)
+        return is_first or self._ledger.rests
+
     @property
     def counts_alike(self) -> bool:
         """Whether calls are recorded only once many like them came, which the gate counts.

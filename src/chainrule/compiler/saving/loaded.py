@@ -285,8 +285,8 @@ class LoadedDispatch(Dispatch):
             for code in self._pipeline.codes.values():
                 _ = code.machine
 
-    def _run(self, call: Call, at_once: bool, build: bool) -> Run:
+    def _run(self, call: Call, at_once: bool, build: bool, own: bool = False) -> Run:
         self._ledger.at_once |= at_once and build
         if call.roots:
             return EAGERLY
-        return super()._run(call, at_once, build)
+        return super()._run(call, at_once, build, own)

@@ -22,7 +22,7 @@ from chainrule.compiler.mapping.costs import most_alone, saved
 from chainrule.compiler.mapping.prepared import MOST
 from chainrule.compiler.mapping.rounds import Rounds
 from chainrule.compiler.mapping.stacks import Batch
-from chainrule.compiler.runtime.calls import value_and_grad
+from chainrule.compiler.runtime.calls import unanswered_value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import NUMERIC, fill, numeric_leaves
 from chainrule.compiler.training.means import Means
@@ -37,6 +37,8 @@ DOUBLE = np.dtype(np.float64)
 FEWEST = 16  # samples for which it pays to pack them
 #: what packing a sample takes that is not lists of integers, as ``mapping.costs`` counts
 PACKING = 120_000.0
+MOST_LISTS = 64  # gradients that are kept to be added together
+LOOKED = 100  # objects that could be looked at while lanes are looked for in vain
 ALIKE = 8  # samples for which it pays to look for the code of a length that was not met
 
 
@@ -63,13 +65,15 @@ def batch_value_and_grad(
                 "a sample is a tuple of the arguments after the first: "
                 f"got a {type(sample).__name__}"
             )
-    if not is_few:
+    if not (is_few or dispatch.waits()):
         results = _mapped(dispatch, params, samples, thread_count(threads))
         if results is not None:
             return results[0], fill(out, results[1])
         found = _with_cached(dispatch, params, _batched(dispatch, params, samples), count)
-        if found is not None and not all(may_be_overtaken(dispatch, params, x) for x in found[2]):
-            found = None
+        if found is None:
+            dispatch.ledger.searched(LOOKED)
+        elif any(dispatch.waits() or not may_be_overtaken(dispatch, params, x) for x in found[2]):
+            found = None  # to find that out takes a while, too
     if found is None and not is_few and kernels is not None:
         answer = dispatch.gate.mean(params, samples)
         if answer is not None and len(answer) == 2:
@@ -78,8 +82,13 @@ def batch_value_and_grad(
         found = (0.0, None, samples) if answer is None else _begun(params, samples, *answer)
     mean, grads, left = found
     sums = None if grads is None else _Sums(grads, 1)
+    at_once = dispatch.spends_freely
     for sample in left:
-        value, grads = value_and_grad(dispatch, (params, *sample), {}, at_once=True)
+        arguments = (params, *sample)
+        answer = dispatch.answer(arguments, True)
+        if answer is None:
+            answer = unanswered_value_and_grad(dispatch, arguments, {}, at_once=at_once)
+        value, grads = answer
         mean += (value[0] if isinstance(value, tuple) else value) / count
         if sums is None:
             sums = _Sums(grads, count)
@@ -130,6 +139,9 @@ class _Sums:
 
     def __init__(self, first: Any, count: int) -> None:
         self._first, self._row, arrays = first, None, _doubles_in(first)
+        self._is_plain = type(first) is list and set(map(type, first)) == {float}
+        self._lists: list[list[float]] = []  # that are still to be added, and
+        self._count = 0.0  # what they are divided by
         if arrays is None:
             self._leaves = [_as(x, x / count) for x in numeric_leaves(first)]
         else:
@@ -139,17 +151,49 @@ class _Sums:
 
     def add(self, tree: Any, count: float) -> None:
         """Add a gradient, divided by ``count``."""
+        if self._is_plain and type(tree) is list and self._count in (0.0, count):
+            self._count = count
+            self._lists.append(tree)
+            if len(self._lists) >= MOST_LISTS:
+                self._add_lists()
+            return
+        self._add_lists()
+        self._add(tree, count)
+
+    def _add_lists(self) -> None:
+        """Add lists of floats, many at a time: most functions that run eagerly have such."""
+        lists, count, self._lists, self._count = self._lists, self._count, [], 0.0
+        if not lists:
+            return
+        try:
+            rows = np.array([self._leaves, *lists])
+        except ValueError:  # of another length
+            rows = np.zeros(0, object)
+        if rows.dtype is DOUBLE and rows.ndim == 2:
+            with np.errstate(all="ignore"):
+                rows[1:] /= count
+                self._leaves = np.add.reduce(rows, axis=0).tolist()
+            return
+        for tree in lists:
+            self._add(tree, count)
+
+    def _add(self, tree: Any, count: float) -> None:
         arrays = None if self._row is None else _doubles_in(tree)
         if self._row is not None and arrays and [a.shape for a in arrays] == self._shapes:
             _joined(arrays, self._more)
             self._more /= count
             self._row += self._more
             return
-        pairs = zip(numeric_leaves(self.tree()), numeric_leaves(tree), strict=True)
-        self._leaves, self._row = [_as(a, a + b / count) for a, b in pairs], None
+        if self._row is not None:
+            self._leaves, self._row = numeric_leaves(self.tree()), None
+        pairs = zip(self._leaves, numeric_leaves(tree), strict=True)
+        self._leaves = [_as(a, a + b / count) for a, b in pairs]
 
     def tree(self) -> Any:
         """The sum, as the gradients are."""
+        self._add_lists()
+        if self._is_plain:
+            return list(self._leaves)
         if self._row is not None:
             return like_arrays(self._first, self._row)
         rest = iter(self._leaves)

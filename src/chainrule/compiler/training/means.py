@@ -7,6 +7,7 @@ with the samples of another batch, so that each structure is met once.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +39,8 @@ class Means:
 
     def _begin(self, params: Any, samples: list[tuple[Any, ...]]) -> None:
         self.captured = self._dispatch.captured
-        self.packed = PackedSamples(self._dispatch, params, samples)
+        free = self._dispatch.spends_freely
+        self.packed = PackedSamples(self._dispatch, params, samples, at_any_cost=free)
         self._made: Arrangement | None = None
         self._memory: Memory | None = None
 
@@ -59,7 +61,7 @@ class Means:
             return None
         try:
             memory, made = self._ready(chosen, len(parameters))
-        except NotLiftable:
+        except (NotLiftable, TooDear):
             return None
         groups = made.groups(chosen)
         rows = _counted_once(groups, made)
@@ -75,6 +77,9 @@ class Means:
             gradient += memory.moments[0]
         if not np.isfinite(gradient).all():
             return None
+        fits, calls = np.unique(packed.fit_of[chosen], return_counts=True)
+        for fit, count in zip(fits.tolist(), calls.tolist(), strict=True):
+            self._dispatch.earn(count, packed.kinds[fit].variant)
         return value, gradient, np.flatnonzero(packed.fit_of < 0).tolist()
 
     @property
@@ -87,8 +92,10 @@ class Means:
 
         A sample longer than all before has other code, on which those run too.
         """
-        packed = self.packed
-        if packed.machine is None or packed.kind_of(packed.structures.longest()) is None:
+        packed, longest = self.packed, self.packed.structures.longest()
+        if packed.machine is None or packed.kind_of(longest) is None:
+            if not (self._dispatch.spends_freely or packed.has_code(longest)):
+                return False
             params, samples = packed.params, list(packed.samples)
             self._begin(params, samples)
             if self.packed.kind_of(self.packed.structures.longest()) is None:
@@ -100,12 +107,34 @@ class Means:
         """How these samples go through the code: as those of the last batch, if it was as large."""
         made = self._made
         if made is None or made.batch != len(chosen) or not made.serves():
-            made, self._memory = Arrangement(self.packed, chosen, len(chosen)), None
+            made, self._memory = self._arranged(chosen), None
             self._made = made
         if self._memory is None:
             self._memory = Memory([made], size, 1, "sgd")
         self._memory.moments[0][:] = 0.0
         return self._memory, made
+
+    def _arranged(self, chosen: Array) -> Arrangement:
+        """How they go, whose code is built if that can be paid for; TooDear if not."""
+        packed, ledger = self.packed, self._dispatch.ledger
+        assert packed.machine is not None
+        machine, longest = packed.machine, packed.kinds[0].variant
+        size, cost = len(longest.recording), longest.build_cost
+        is_known = machine.in_batches.issuperset(packed.fits)
+        free = is_known or self._dispatch.spends_freely
+        if not free and not ledger.affords_building(size, cost):
+            raise TooDear
+        before, started = machine.built, time.thread_time()
+        try:
+            return Arrangement(packed, chosen, len(chosen))
+        finally:
+            machine.in_batches.update(packed.fits)
+            if machine.built != before:
+                ledger.built(size, time.thread_time() - started, cost)
+
+
+class TooDear(Exception):
+    """What there is to build has not been earned."""
 
 
 def _counted_once(groups: Groups, made: Arrangement) -> Rows:

@@ -61,6 +61,7 @@ class Mixed:
             }
             made = Kernel(self.machine, self.program, self.root, varying, lanes, many=True)
             self._kernels[lanes] = made
+            self.machine.built += 1
             for fit in self.fits:
                 self.trips(fit, lanes)
         return self._kernels[lanes]

@@ -53,11 +53,15 @@ class PackedSamples:
         samples: list[tuple[Any, ...]] | Windows,
         key: Floats | None = None,
         memory: int = MEMORY,
+        at_any_cost: bool = True,
     ) -> None:
         """``key``: what a sample has besides as its last argument, another one whenever it is read;
         the numbers of this one are packed in its place. ``memory``: for rows, in bytes.
+        ``at_any_cost``: samples of which nothing is known are recorded and built at once; if not,
+        where that can be paid for.
         """
         self.dispatch, self._key = dispatch, () if key is None else (key,)
+        self._at_any_cost = at_any_cost
         self._memory = memory
         self.params = params
         texts: Texts = frozenset()  # arguments of the function whose strings are integers
@@ -108,7 +112,7 @@ class PackedSamples:
         if not windowed:
             self.dispatch.expect([self.whole(k) for k in every[:2]])
         with nullcontext() if progress is unnoticed else self.dispatch.notices.shown():
-            is_first = not self._kinds_met
+            is_first = not self.kinds
             if self.kind_of(self.structures.leader(chosen)) is None:
                 return False
             with self.dispatch.lock:
@@ -123,7 +127,7 @@ class PackedSamples:
     def forget(self) -> None:
         """Look at every sample again."""
         self.fits: list[Fit] = []
-        self._kinds_met: list[Kind] = []  # in the order of their fits
+        self.kinds: list[Kind] = []  #: that were met, in the order of their fits
         self._alike: dict[Any, list[Kind]] = {}  # by the structure of a sample
         self._ran = {}
         self._plain: dict[tuple[int, ...], Any] = {}  # structures, by the lengths of lists
@@ -169,7 +173,14 @@ class PackedSamples:
     def _run(self, k: int) -> Run:
         """Compute a sample as a call of its own."""
         with self.dispatch.lock:
-            return self.dispatch.run(self.whole(k), at_once=True)
+            if self._at_any_cost:
+                return self.dispatch.run(self.whole(k), at_once=True)
+            return self.dispatch.look(self.whole(k))
+
+    def has_code(self, k: int) -> bool:
+        """Whether there is machine code for a sample by itself, perhaps made now."""
+        variant = self._run(k).variant
+        return variant is not None and variant.binding is not None
 
     def kind_of(self, k: int) -> Kind | None:
         """What this sample runs on; None where it is not the others' code."""
@@ -208,7 +219,7 @@ class PackedSamples:
             if lengths is not None:
                 self._plain[lengths] = key
         self._alike.setdefault(key, []).append(made)
-        self._kinds_met.append(made)
+        self.kinds.append(made)
         self.fits.append(made.binding.fit)
         return made
 
@@ -273,8 +284,8 @@ class PackedSamples:
         self._lay_out(Stretches.single(len(self._some_choices)))
         self._forget_rows()
         self._table = None
-        singly = {kind: replace(kind, gathers=kind.binding.fit.gathers) for kind in self._kinds_met}
-        self._kinds_met = [singly[kind] for kind in self._kinds_met]
+        singly = {kind: replace(kind, gathers=kind.binding.fit.gathers) for kind in self.kinds}
+        self.kinds = [singly[kind] for kind in self.kinds]
         for alike in self._alike.values():
             alike[:] = [singly[kind] for kind in alike]
 
@@ -332,7 +343,7 @@ class PackedSamples:
         """Pack those of some samples that are lists of integers of known kinds; the others."""
         if kernels is None or self.structures.windowed:
             return chosen
-        met, kept = (len(self._kinds_met), len(self._plain)), self.structures.kept
+        met, kept = (len(self.kinds), len(self._plain)), self.structures.kept
         if self._table is None or self._table.met != met or self._table.kept is not kept:
             self._table = Table.of(self._plain, self._alike, kept, met)
         if not self._table.kinds:
@@ -418,7 +429,7 @@ class PackedSamples:
         """Which numbers of ``own`` are the key of a sample, a row for each fit."""
         length = sum(map(len, self._key))
         found = []
-        for kind in self._kinds_met:
+        for kind in self.kinds:
             own = kind.numbers - length  # the key comes last
             found.append(kind.binding.fit.private[own : kind.numbers])
         return np.stack(found)
