@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.core.backend import kernels
 
 BEGINNING, EACH_BYTE = 5e-7, 2.2e-11  # seconds, for arrays and whatever else C does not look at
@@ -63,4 +64,14 @@ class Compared:
             else f"{self.array_bytes:,} bytes of arrays"
             if in_arrays
             else f"{held // step * step:,} items of lists, dicts and sets"
+        )
+
+
+class TooMuch(Unrecordable):
+    """What was found so far takes longer to compare than replays could save."""
+
+    def __init__(self, compared: Compared) -> None:
+        super().__init__(
+            f"a replay would compare the {compared} that it reads from outside, which takes longer "
+            "than to run it: pass it the rows that it needs"
         )

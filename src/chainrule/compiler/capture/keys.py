@@ -15,10 +15,14 @@ import numpy as np
 from chainrule.compiler.capture.arrays import DataArray, as_data, items_of, numbers, object_array
 from chainrule.compiler.capture.traced import Traced
 
+FLAT = frozenset((int, float, bool, str, Traced))  #: kinds of items with nothing in them
+
 
 def flattened(items: Sequence[Any]) -> list[Any]:
     """Some items, and those of the lists, tuples and arrays among them."""
     found = list(items)
+    if FLAT.issuperset(map(type, items)):
+        return found
     for x in items:
         if type(x) is list or type(x) is tuple:
             found += flattened(x)

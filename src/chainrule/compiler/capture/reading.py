@@ -23,6 +23,7 @@ from chainrule.compiler.capture.arrays import (
     object_array,
 )
 from chainrule.compiler.capture.keys import (
+    FLAT,
     contents_of,
     flattened,
     grid_of,
@@ -51,6 +52,18 @@ _MOST_NUMBERS = 1_000_000  # of an array of plain numbers that is read by an int
 _FEW_NUMBERS = 4096  # of such an array, that are compared by their bytes, or of a container
 _FEW = 256  # items of a list that are looked at
 _INTEGERS = frozenset((int, bool, Traced))
+
+
+def _contents_of(items: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+    """All that is in a container, to be kept, and what tells it from others meanwhile."""
+    if type(items) is str:
+        return items, (str, items)
+    if type(items) is tuple and len(items) >= _FEW_NUMBERS and FLAT.issuperset(map(type, items)):
+        return items, (tuple, id(items))  # nothing of it can change
+    flat = flattened(items)
+    if bytes not in map(type, flat):
+        return flat, tuple(map(id, flat))
+    return flat, tuple([x if type(x) is bytes else id(x) for x in flat])
 
 
 class Observed(BaseException):
@@ -275,10 +288,7 @@ class Selector:
         found: Callable[[Traced], Any] | None = self._picks.get(items) if may_stay else None
         if found is not None:
             return found
-        flat: Sequence[Any] = items if type(items) is str else flattened(items)
-        known: Any = (str, items)
-        if flat is not items:
-            known = tuple([x if type(x) is bytes else id(x) for x in flat])
+        flat, known = _contents_of(items)
         if known not in self.tables:
             if len(flat) >= _FEW_NUMBERS:
                 report_progress(0)
@@ -338,7 +348,7 @@ class Selector:
     def _integers_picker(self, items: Sequence[Any], kinds: set[type]) -> Any:
         """Of integers, or of truths; of both, the type would depend on the key."""
         integers, recorder = self._recorder.integers, self._recorder
-        sorts = {x.__class__ for x in items}
+        sorts = {x.__class__ for x in items} if Traced in kinds else kinds
         if len(sorts) > 1:
             return None
         if Traced not in kinds:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from chainrule.compiler.capture.keys import FLAT
 from chainrule.core.backend import kernels
 
 _List = tuple[list[Any], tuple[Any, ...]]
@@ -39,7 +40,7 @@ class Contents:
             self._lists.append((container, tuple(container)))
         else:
             self._tuples.append(container)
-        if not _FLAT.issuperset(map(type, container)):
+        if not FLAT.issuperset(map(type, container)):
             for x in container:
                 if type(x) is list or type(x) is tuple or isinstance(x, np.ndarray):
                     self._note(x)
@@ -51,9 +52,6 @@ class Contents:
         else:
             lists = self._checks.failed() < 0
         return lists and all(array.tobytes() == before for array, _, before in self._arrays)
-
-
-_FLAT = frozenset((int, float, bool, str))
 
 
 def _holds(items: list[Any], before: tuple[Any, ...]) -> bool:

@@ -37,6 +37,7 @@ from chainrule.compiler.capture.draws import RANDOM
 from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
 from chainrule.compiler.capture.modules import Modules, is_library
 from chainrule.compiler.capture.outside import ADVICE, RANDOM_ADVICE, Outside, is_holder
+from chainrule.compiler.capture.plain_data import plain_data
 from chainrule.compiler.capture.questions import GETTERS, Questions
 from chainrule.compiler.capture.reaching import Holder, Reach, is_own
 from chainrule.compiler.capture.rewriting import original, unseen
@@ -122,6 +123,15 @@ def survey(
         seen.add(id(x))
         kept.append(x)
         is_trusted |= alike.is_trusted(x)
+        data = plain_data(x, seen, found.outside.holders)
+        if data is not None:
+            data.note_in(found)
+            if data.has_numpys and not is_trusted:
+                found.reach = min(found.reach, alike.Reach.NUMPYS)
+            questions.note_texts(data.texts)
+            seen.update(map(id, data.containers))
+            kept += data.containers
+            continue
         try:
             inside = _inside(x, found, is_trusted)
         except Unloaded:
