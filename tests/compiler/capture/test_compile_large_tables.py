@@ -221,3 +221,16 @@ def test_a_changed_container_is_told_from_what_it_was():
         assert findings.get(container) is None
         findings.put(container, "anew")
         assert findings.get(container) == "anew"
+
+
+def test_a_container_that_is_far_too_large_is_refused_before_it_is_gone_through(monkeypatch):
+    monkeypatch.setattr(reading, "_MOST_ITEMS", COUNT - 1)
+    monkeypatch.setattr(reading, "flattened", None)  # which nobody calls
+    for function in (of_text, of_numbers, of_rows):
+        fast = compared(function, [(W, at) for at in PLACES_OF_CALLS])
+        assert fast.dispatch.counts.replayed == 0
+        (reason,) = fast.dispatch.notices.reasons
+        assert reason.startswith(
+            f"it reads items of a container with {COUNT} by integers, all of which a recording "
+            "would hold: pass it a slice or those that it needs, at test_compile_large_tables.py:"
+        )

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 _MOST = 100_000  # combinations of several integers in one read; more are static
 _MOST_NUMBERS = 1_000_000  # of an array of plain numbers that is read by an integer
+_MOST_ITEMS = 2_000_000  # of a container, which take a third of a second and 50 MB
 _FEW_NUMBERS = 4096  # of such an array, that are compared by their bytes, or of a container
 _FEW = 256  # items of a list that are looked at
 _INTEGERS = frozenset((int, bool, Traced))
@@ -288,6 +289,11 @@ class Selector:
         found: Callable[[Traced], Any] | None = self._picks.get(items) if may_stay else None
         if found is not None:
             return found
+        if len(items) > _MOST_ITEMS:
+            self._recorder.forbid(
+                f"it reads items of a container with {len(items):,} by integers, all of which a "
+                "recording would hold: pass it a slice or those that it needs,"
+            )
         flat, known = _contents_of(items)
         if known not in self.tables:
             if len(flat) >= _FEW_NUMBERS:

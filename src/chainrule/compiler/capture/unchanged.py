@@ -8,6 +8,7 @@ two reads.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from typing import Any
 
@@ -24,7 +25,6 @@ class Contents:
 
     def __init__(self, container: Any) -> None:
         self._lists: list[_List] = []
-        self._tuples: list[Any] = []  # which keep their items alive
         self._arrays: list[tuple[Any, Any, bytes]] = []
         if type(container) is not str:
             self._note(container)
@@ -38,9 +38,10 @@ class Contents:
             return
         if type(container) is list:
             self._lists.append((container, tuple(container)))
-        else:
-            self._tuples.append(container)
-        if not FLAT.issuperset(map(type, container)):
+        kinds = set(map(type, container))
+        if kinds == {tuple}:
+            kinds = set(map(type, itertools.chain.from_iterable(container)))
+        if not kinds <= FLAT:
             for x in container:
                 if type(x) is list or type(x) is tuple or isinstance(x, np.ndarray):
                     self._note(x)
