@@ -15,7 +15,10 @@ import pytest
 
 import chainrule
 from chainrule import FallbackWarning, optim
+from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.progress import report_progress
+from chainrule.compiler.capture.tracing import trace
+from chainrule.compiler.capture.walking import survey
 from chainrule.compiler.runtime import notices
 from chainrule.compiler.runtime.ledger import allowance
 
@@ -393,6 +396,37 @@ def test_one_recording_that_takes_long_in_few_operations_is_told(monkeypatch):
     (warning,) = caught
     assert str(warning.message).startswith("scaled is slow to compile: recording and building one")
     assert warning.filename == __file__
+
+
+TABLE = tuple(7 * k % 3 for k in range(5_000))
+
+
+def looks_up(p, at):
+    return p[TABLE[at]] * p[TABLE[at + 1]]  # a large table
+
+
+def counts_up(p, n):
+    for k in range(5_000):
+        n = n * 3 + k  # many integers
+        n = n % 1_000
+    return p[n % 3] ** 2
+
+
+@pytest.mark.parametrize(
+    ("function", "line"), [(looks_up, "a large table"), (counts_up, "many integers")]
+)
+def test_what_takes_long_beside_operations_is_told_with_its_line(function, line, monkeypatch):
+    told = notices.Notices("loss", "warn")
+    call = flatten_call(([0.5, 1.5, 2.5], 7), {}, differentiate=True)
+    with told.recording():
+        trace(function, survey(function), call)
+        monkeypatch.setattr(notices, "LONG", 0.0)
+        with pytest.warns(chainrule.FallbackWarning) as caught:
+            report_progress()
+    assert re.sub(r"\d+\.\d s", "1.0 s", str(caught[0].message)) == with_lines(
+        "loss is slow to compile: recording and building one call took 1.0 s so far, among others "
+        f"at {{{line}}}"
+    )
 
 
 def test_what_takes_long_after_recording_is_told_before_it_goes_on_with_a_line(monkeypatch):

@@ -54,7 +54,7 @@ def named(p, token):
 
 @pytest.mark.parametrize(
     ("function", "held"),
-    [(embedded, "220,000 items of lists, dicts and sets"), (named, "100,000 items of lists")],
+    [(embedded, "20,000 items of lists, dicts and sets"), (named, "100,000 items of lists")],
 )
 def test_long_lists_and_dicts_are_not_compared_for_a_short_function(function, held):
     """They are looked at item by item: 0.7 ms for what takes eager mode 3 µs."""
@@ -64,6 +64,51 @@ def test_long_lists_and_dicts_are_not_compared_for_a_short_function(function, he
     assert found == [eager([0.5, 2.0], k) for k in range(200)]
     assert fast.dispatch.counts.traces == 0
     assert fast.dispatch.counts.checks <= 10
+
+
+def read_objects(p, k):
+    return p[0] * OBJECTS[k].x
+
+
+def read_members(p, k):
+    return p[0] * len(MEMBERS[k])
+
+
+class Held:
+    def __init__(self, x):
+        self.x = x
+
+
+OBJECTS = [Held(0.5 * k) for k in range(30_000)]
+MEMBERS = tuple(frozenset((k, k + 1)) for k in range(60_000))
+
+
+@pytest.mark.parametrize(
+    ("function", "reason", "most"),
+    [
+        (embedded, "would compare the 20,000 items of lists", 100),
+        (named, "would compare the 100,000 items of lists", 100),
+        (read_objects, "would compare the 30,000 items of lists", 100),
+        (read_members, "it reaches so many objects that to follow them takes longer", 60_000),
+    ],
+)
+def test_what_replays_cannot_pay_for_is_not_even_gone_through(function, reason, most, monkeypatch):
+    gone_through, whole = [], walking._is_atom
+    monkeypatch.setattr(walking, "_is_atom", lambda x: gone_through.append(x) or whole(x))
+    fast, eager = chainrule.compile(function), chainrule.value_and_grad(function)
+    with pytest.warns(FallbackWarning) as caught:
+        found = [fast.value_and_grad([0.5, 2.0], k) for k in range(100)]
+    assert found == [eager([0.5, 2.0], k) for k in range(100)]
+    (message,) = [str(warning.message) for warning in caught]
+    assert reason in message
+    assert fast.dispatch.counts.traces == 0
+    assert 0 < len(gone_through) <= most
+
+
+def test_who_asks_for_machine_code_has_all_of_it_gone_through():
+    fast = chainrule.compile(read_members, lift=True, on_fallback="raise")
+    fast.value_and_grad([0.5, 2.0], 3)
+    assert fast.dispatch.counts.traces == 1
 
 
 def test_long_lists_are_compared_for_a_long_function():

@@ -294,10 +294,21 @@ class CapturedState:
     @functools.cached_property
     def compared(self) -> Compared:
         """How much ``changed`` looks at."""
-        in_c = [held for mapping, held, _ in self.dicts if dict_of(mapping) is not None]
-        others = [held for _, held in (*self._other_mappings, *self.sets)]
-        lists, arrays = [held for _, held in self.lists], [held for _, _, held in self.arrays]
-        return Compared.of(lists, in_c, others, arrays, self._only_identities)
+        return self.compared_so_far(only_in_c=self._only_identities)
+
+    def compared_so_far(self, *more: Any, only_in_c: bool = True) -> Compared:
+        """The same of what was found until now; ``only_in_c``: there is nothing else.
+
+        ``more``: a list or dict, or several, that are not gone through yet.
+        """
+        in_c: list[Collection[Any]] = [x for x in more if type(x) is dict]
+        in_c += [held for mapping, held, _ in self.dicts if dict_of(mapping) is not None]
+        others: list[Collection[Any]] = [held for _, held in self.sets]
+        others += [held for mapping, held, _ in self.dicts if dict_of(mapping) is None]
+        lists: list[Collection[Any]] = [x for x in more if type(x) is list]
+        lists += [held for _, held in self.lists]
+        arrays = [held for _, _, held in self.arrays]
+        return Compared.of(lists, in_c, others, arrays, only_in_c)
 
     @functools.cached_property
     def _other_mappings(self) -> list[tuple[Any, dict[Any, Any]]]:

@@ -6,9 +6,11 @@ of compiled code compares all of it first, which may take longer than to run the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.core.backend import kernels
 
 BEGINNING, EACH_BYTE = 5e-7, 2.2e-11  # seconds, for arrays and whatever else C does not look at
@@ -64,3 +66,45 @@ class Compared:
             if in_arrays
             else f"{held // step * step:,} items of lists, dicts and sets"
         )
+
+
+def why_too_much(compared: Compared) -> str:
+    """Why a function that reads so much by itself runs eagerly."""
+    return (
+        f"a replay would compare the {compared} that it reads from outside, which takes longer "
+        "than to run it: pass it the rows that it needs"
+    )
+
+
+class TooMuch(Unrecordable):
+    """Replays could not pay for what the function reads by itself."""
+
+    def __init__(self, reason: str, objects: int) -> None:
+        """``objects``: that were gone through to find it out."""
+        super().__init__(reason)
+        self.objects = objects
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What replays of a function can pay for, at most."""
+
+    comparing: float  # seconds before each of them
+    objects: float  # to be found, one by one
+
+    def check(self, compared: Compared, objects: int) -> None:
+        """Raise TooMuch where more than that was found, so that it is not all gone through."""
+        if compared.seconds > self.comparing:
+            raise TooMuch(why_too_much(compared), objects)
+
+    def check_objects(self, found: int, more: int) -> None:
+        """The same of the objects alone; ``more``: that are there for certain."""
+        if found + more > self.objects:
+            raise TooMuch(
+                "it reaches so many objects that to follow them takes longer than replays would "
+                "save: pass it those that it needs",
+                found,
+            )
+
+
+ENDLESS = Bound(math.inf, math.inf)

@@ -168,11 +168,11 @@ class _Encoder:
                 keys = sorted(table)
                 self._pool += [_fitting(key) for key in keys]
                 self._pool += [_fitting(table[key]) for key in keys]
-            elif all(type(x) is float for x in table):
+            elif {float}.issuperset(map(type, table)):
                 start, kind = len(self._floats), "read float"
                 self._floats += table
             else:
-                self._pool += map(_fitting, table)
+                self._pool += _all_fitting(table)
             self._tables[constant] = kind, start, len(table)
         return self._tables[constant]
 
@@ -185,6 +185,13 @@ def _fitting(x: Any) -> int:
     if not isinstance(x, int) or not -BEYOND <= x < BEYOND:
         raise _NotFlat
     return int(x)
+
+
+def _all_fitting(table: Sequence[Any]) -> Sequence[int]:
+    """Integers that all fit, at once where they are plain ones: a table may be long."""
+    if {int}.issuperset(map(type, table)) and min(table) >= -BEYOND and max(table) < BEYOND:
+        return table
+    return [*map(_fitting, table)]
 
 
 def _guard(guard: Any) -> tuple[int, ...]:

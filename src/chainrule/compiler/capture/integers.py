@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chainrule.compiler.capture.draws import Drawn, Draws
+from chainrule.compiler.capture.progress import report_progress
 from chainrule.core import errors
 
 ORDERED = "it goes through a set in the order of its hashes: go through sorted(...) of it"
@@ -102,6 +103,7 @@ _BITS: dict[str, Callable[[int, int], int]] = {
     "lshift": lambda a, b: a.bit_length() + b,
     "pow": lambda a, b: a.bit_length() * b,
 }
+MANY = 4096  # steps, after which the line is noted that asks for so many
 MOST_BITS = 2**16  # beyond them a step might take for ever
 COMPARISONS = ("lt", "le", "eq", "ne", "gt", "ge")
 
@@ -249,6 +251,8 @@ class IntegerRecorder:
             else:
                 self.made.append(key)
                 self.values.append(value)
+                if not len(self.made) % MANY:
+                    report_progress(0)
                 self._known[key] = len(self.values) - 1
         return self._known[key]
 

@@ -16,10 +16,18 @@ from chainrule.compiler.capture.arrays import DataArray, as_data, items_of, numb
 from chainrule.compiler.capture.enums import is_like_int
 from chainrule.compiler.capture.traced import Traced
 
+FLAT = frozenset((int, float, bool, str, Traced))  #: kinds of items with nothing in them
+_ROWS = frozenset((list, tuple))
+
 
 def flattened(items: Sequence[Any]) -> list[Any]:
     """Some items, and those of the lists, tuples, dicts and arrays among them."""
     found = list(items)
+    kinds = set(map(type, items))
+    if kinds <= FLAT:
+        return found
+    if kinds <= _ROWS and FLAT.issuperset(map(type, itertools.chain.from_iterable(items))):
+        return [*found, *itertools.chain.from_iterable(items)]
     for x in items:
         if type(x) is list or type(x) is tuple:
             found += flattened(x)

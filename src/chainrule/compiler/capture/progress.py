@@ -1,7 +1,8 @@
 """Who is told while a long recording goes on.
 
-In: what to call, from the runtime; every 65,536 operations, from the recorder, and after each
-recording. The function that is recorded must not notice: it is called as if nothing were recorded.
+In: what to call, from the runtime; every 65,536 operations, from the recorder, after each
+recording, and now and then from what takes long beside operations. The function that is recorded
+must not notice: it is called as if nothing were recorded.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def told(tell: Callable[[int | None], None]) -> Iterator[None]:
 
 
 def report_progress(operations: int | None = None) -> None:
-    """So many operations are recorded by now, or all of them."""
+    """So many operations are recorded by now, or all of them.
+
+    0: the user's line asks for what takes long beside them.
+    """
     if _listener.tell is None:
         return
     recorder, modes.recorder = modes.recorder, None

@@ -103,7 +103,7 @@ class Questions:
         elif isinstance(x, property):
             self._properties.append(x)
         elif type(x) is str:
-            self._methods |= in_field(x)
+            self.note_texts([x])
         elif id(x) in _BY_ANY_NAME:
             self._asks_any = True
         if isinstance(x, _IN_C) and not _is_slot(x):
@@ -111,6 +111,11 @@ class Questions:
             if not isinstance(x, _CALLED) or _is_bound(x):
                 self._methods.add(x.__name__)
                 self._asks_any |= x.__name__ == _BY_ITSELF
+
+    def note_texts(self, texts: Iterable[str]) -> None:
+        """Texts, which may be formats with fields."""
+        for text in texts:
+            self._methods |= in_field(text)
 
     def settle(self, found: CapturedState, classes: list[type]) -> None:
         """Watch what all code may ask for, once that is known; Unrecordable where it cannot be."""

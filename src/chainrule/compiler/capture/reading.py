@@ -23,6 +23,7 @@ from chainrule.compiler.capture.arrays import (
     object_array,
 )
 from chainrule.compiler.capture.keys import (
+    FLAT,
     are_keys_alike,
     contents_of,
     flattened,
@@ -35,10 +36,12 @@ from chainrule.compiler.capture.keys import (
     typed,
 )
 from chainrule.compiler.capture.lookups import MAPPINGS, item
+from chainrule.compiler.capture.progress import report_progress
 from chainrule.compiler.capture.selection import Gather, Ints, Selection
 from chainrule.compiler.capture.standins import Detached
 from chainrule.compiler.capture.texts import TracedText
 from chainrule.compiler.capture.traced import Traced
+from chainrule.compiler.capture.unchanged import Findings
 from chainrule.compiler.capture.words import word_item
 from chainrule.core.backend import Value, modes, topological_order
 
@@ -47,9 +50,22 @@ if TYPE_CHECKING:
 
 _MOST = 100_000  # combinations of several integers in one read; more are static
 _MOST_NUMBERS = 1_000_000  # of an array of plain numbers that is read by an integer
-_FEW_NUMBERS = 4096  # of such an array, that are compared by their bytes
+_MOST_ITEMS = 2_000_000  # of a container, which take a third of a second and 50 MB
+_FEW_NUMBERS = 4096  # of such an array, that are compared by their bytes, or of a container
 _FEW = 256  # items of a list that are looked at, or keys of a dict that is selected
 _INTEGERS = frozenset((int, bool, Traced))
+
+
+def _contents_of(items: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+    """All that is in a container, to be kept, and what tells it from others meanwhile."""
+    if type(items) is str:
+        return items, (str, items)
+    if type(items) is tuple and len(items) >= _FEW_NUMBERS and FLAT.issuperset(map(type, items)):
+        return items, (tuple, id(items))  # nothing of it can change
+    flat = flattened(items)
+    if bytes not in map(type, flat):
+        return flat, tuple(map(id, flat))
+    return flat, tuple([x if type(x) is bytes else id(x) for x in flat])
 
 
 class Observed(BaseException):
@@ -81,6 +97,7 @@ class Selector:
         self._copies: dict[Any, Any] = {}
         self.tables: dict[Any, Any] = {}  # what picks among some objects, by their addresses
         self._bytes: dict[int, bytes] = {}  # what arrays held that were read, by their ids
+        self._picks = Findings()  # what picks among the items of large containers
         self._large: list[Any] = []  # copies of large arrays that were read, as bits
         self._tuples: list[Any] = []  # rows that were selected
         self._watched: list[Any] = []  # copies and originals, after each its contents
@@ -134,7 +151,7 @@ class Selector:
         known, keeps = (id(container), key.node), not self._recorder.forks
         if keeps and known in self._copies:
             return self._copies[known][1]
-        chosen = self._pick(items)(key)
+        chosen = self._pick(items, container is items)(key)
         if isinstance(chosen, list | dict | np.ndarray):
             if keeps:
                 self._copies[known] = container, chosen
@@ -265,13 +282,27 @@ class Selector:
         assert node is not None
         return Traced(self._recorder, node)
 
-    def _pick(self, items: Sequence[Any]) -> Callable[[Traced], Any]:
-        """What picks one of some items; the same as before while they are the same objects."""
-        flat = flattened(items)
-        known = tuple([x if type(x) is bytes else id(x) for x in flat])
+    def _pick(self, items: Sequence[Any], may_stay: bool) -> Callable[[Traced], Any]:
+        """What picks one of some items; the same as before while they are the same objects.
+
+        ``may_stay``: they may be read again as this very container.
+        """
+        found: Callable[[Traced], Any] | None = self._picks.get(items) if may_stay else None
+        if found is not None:
+            return found
+        if len(items) > _MOST_ITEMS:
+            self._recorder.forbid(
+                f"it reads items of a container with {len(items):,} by integers, all of which a "
+                "recording would hold: pass it a slice or those that it needs,"
+            )
+        flat, known = _contents_of(items)
         if known not in self.tables:
-            self.tables[known] = self._picker(list(items)), flat
-        found: Callable[[Traced], Any] = self.tables[known][0]
+            if len(flat) >= _FEW_NUMBERS:
+                report_progress(0)
+            self.tables[known] = self._picker(items if type(items) is str else list(items)), flat
+        found = self.tables[known][0]
+        if may_stay and len(flat) >= _FEW:
+            self._picks.put(items, found)
         return found
 
     def _picker(self, items: Sequence[Any]) -> Callable[[Traced], Any]:
@@ -326,7 +357,7 @@ class Selector:
     def _integers_picker(self, items: Sequence[Any], kinds: set[type]) -> Any:
         """Of integers, or of truths; of both, the type would depend on the key."""
         integers, recorder = self._recorder.integers, self._recorder
-        sorts = {x.__class__ for x in items}
+        sorts = {x.__class__ for x in items} if Traced in kinds else kinds
         if len(sorts) > 1:
             return None
         if Traced not in kinds:
@@ -341,7 +372,8 @@ class Selector:
         integers, recorder = self._recorder.integers, self._recorder
         if not recorder.spells or recorder.forks or len({*map(len, items)}) > 1 or not items[0]:
             return None
-        tables = [integers.constant(tuple(map(ord, column))) for column in zip(*items, strict=True)]
+        columns = [items] if len(items[0]) == 1 else zip(*items, strict=True)
+        tables = [integers.constant(tuple(map(ord, column))) for column in columns]
 
         def pick(key: Traced) -> TracedText:
             recorder.texts = recorder.spelled = True
@@ -568,6 +600,7 @@ class Selector:
             self._copies,
             self.tables,
             self._bytes,
+            self._picks,
             self._large,
             self._tuples,
             self._watched,

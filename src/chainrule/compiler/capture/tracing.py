@@ -23,6 +23,7 @@ from chainrule.compiler.capture.arguments import (
     nudges,
 )
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.comparing import ENDLESS, Bound
 from chainrule.compiler.capture.forks import Impure
 from chainrule.compiler.capture.harmless import names_only_known
 from chainrule.compiler.capture.hooks import REWRITER
@@ -65,9 +66,11 @@ class Tracer:
         """The function that runs to be recorded."""
         return self.function
 
-    def survey(self, roots: Collection[Any] = (), most: int = LIMIT) -> CapturedState:
+    def survey(
+        self, roots: Collection[Any] = (), most: int = LIMIT, bound: Bound = ENDLESS
+    ) -> CapturedState:
         """What the function reads without being passed it; ``roots``: from these too."""
-        return survey(self.source, roots, most=most)
+        return survey(self.source, roots, most=most, bound=bound)
 
     def trace(self, state: CapturedState, call: Call) -> Trace:
         """One recorded run."""
@@ -116,10 +119,12 @@ class KeepingTracer(Tracer):
     def source(self) -> Callable[..., Any]:  # noqa: D102
         return self._kept.function
 
-    def survey(self, roots: Collection[Any] = (), most: int = LIMIT) -> CapturedState:  # noqa: D102
+    def survey(  # noqa: D102
+        self, roots: Collection[Any] = (), most: int = LIMIT, bound: Bound = ENDLESS
+    ) -> CapturedState:
         if roots:
             raise Unrecordable("it keeps numbers outside, and is passed objects or functions")
-        state = survey(self.source, outside=self._kept.outside, most=most)
+        state = survey(self.source, outside=self._kept.outside, most=most, bound=bound)
         self._kept.functions = state.functions
         return state
 

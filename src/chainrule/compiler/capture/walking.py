@@ -33,10 +33,12 @@ from chainrule.compiler.capture.captured import (
     dict_of,
     state_of,
 )
+from chainrule.compiler.capture.comparing import ENDLESS, Bound
 from chainrule.compiler.capture.draws import RANDOM
 from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
 from chainrule.compiler.capture.modules import Modules, is_library
 from chainrule.compiler.capture.outside import ADVICE, RANDOM_ADVICE, Outside, is_holder
+from chainrule.compiler.capture.plain_data import AT_ONCE, plain_data
 from chainrule.compiler.capture.questions import GETTERS, Questions
 from chainrule.compiler.capture.reaching import Holder, Reach, is_own
 from chainrule.compiler.capture.rewriting import original, unseen
@@ -71,6 +73,8 @@ _NO_OBJECTS = (
 )
 _PLAIN = (tuple, frozenset, property, staticmethod, classmethod, functools.cached_property)
 LIMIT = 4_000_000
+_SIZED = frozenset((list, tuple, dict, set, frozenset))
+_LOOK = 1024  # objects after which it is looked whether they are too many
 GROWN = ", as of a list or dict that grows from call to call; pass it, or keep it elsewhere"
 #: what does not change itself, but holds other objects
 _HOLDING = (
@@ -85,19 +89,21 @@ def survey(
     roots: Collection[Any] = (),
     outside: Outside | None = None,
     most: int = LIMIT,
+    bound: Bound = ENDLESS,
 ) -> CapturedState:
     """Walk everything the function reaches; Unrecordable where something cannot be followed.
 
     ``roots``: it reaches these too, as calls pass them: functions, and classes of objects.
     ``outside``: the places in which it keeps numbers, which may change from call to call. Whoever
     holds one must be reached by global names and closures alone: code that loads these is watched.
-    ``most``: objects to go through.
+    ``most``: objects to go through. ``bound``: what replays could pay for, at most; TooMuch beyond.
     """
     found = CapturedState(outside=outside or Outside(()))
     seen: set[int] = set()
     kept: list[Any] = []  # so that no id is used twice
     modules, questions = Modules(found), Questions()
     stack = [(x, Way()) for x in (*roots, function)]
+    looked = _LOOK
     while stack or modules.are_open():
         if not stack:
             stack = [(x, Way()) for x in modules.reached()]
@@ -106,6 +112,11 @@ def survey(
         found.searched += 1
         if found.searched > most:
             raise Unrecordable(f"it reaches too many objects to follow{GROWN}")
+        if found.searched > bound.objects:
+            bound.check_objects(found.searched, 0)
+        if found.searched > looked:
+            looked = 2 * found.searched  # so that looking takes a part of the walk
+            bound.check(found.compared_so_far(), found.searched)
         found.tells |= isinstance(x, GETTERS)
         is_trusted = way.is_trusted and not _is_users(x)
         if type(x) not in alike.ATOMS and type(x) is not Method:
@@ -122,6 +133,18 @@ def survey(
         seen.add(id(x))
         kept.append(x)
         is_trusted |= alike.is_trusted(x)
+        if type(x) in _SIZED and len(x) >= _LOOK:  # before it is gone through
+            bound.check_objects(found.searched, len(x) // AT_ONCE)
+            bound.check(found.compared_so_far(x), found.searched)
+        data = plain_data(x, seen, found.outside.holders)
+        if data is not None:
+            data.note_in(found)
+            if data.has_numpys and not is_trusted:
+                found.reach = min(found.reach, alike.Reach.NUMPYS)
+            questions.note_texts(data.texts)
+            seen.update(map(id, data.containers))
+            kept += data.containers
+            continue
         try:
             inside = _inside(x, found, is_trusted)
         except Unloaded:

@@ -15,6 +15,7 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.comparing import ENDLESS, Bound, TooMuch
 from chainrule.compiler.capture.handing import AMONG_VALUES
 from chainrule.compiler.capture.outside import Place
 from chainrule.compiler.capture.standins import Unloaded, Unrecordable
@@ -26,7 +27,7 @@ from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.notices import Notices
 from chainrule.compiler.runtime.pipeline import Options, Pipeline
-from chainrule.compiler.runtime.quicker import beside, run_if_too_much, why_quicker
+from chainrule.compiler.runtime.quicker import beside, bound_of, run_if_too_much, why_quicker
 from chainrule.compiler.runtime.reached import Reached
 from chainrule.compiler.runtime.refusals import is_of_numbers
 from chainrule.compiler.runtime.results import nodes_of
@@ -76,6 +77,7 @@ class Dispatch:
         self._pipeline: Pipeline | None = None
         self._ledger = ledger or Ledger()
         self._varying = VaryingTexts()
+        self._has_waited = False  # for an eager call, which tells how much there is to compute
         self._has_imported = False  # modules that it imports by itself
         #: what answers calls of a function that keeps numbers outside; see ``keeping``
         self.keeping: Any = None
@@ -413,9 +415,15 @@ class Dispatch:
         if is_new and is_to_pay and not self._waiting.affords_recording(call):
             ledger.missed(0)
             return self._leave_unserved()  # not even what it reaches is looked for
+        may_wait = is_to_pay and not (self._is_asked_for or is_of_numbers(call))
         try:
-            pipeline = self._renewed(change)
+            pipeline = self._renewed(change, bound_of(ledger) if may_wait else ENDLESS)
         except Unrecordable as reason:
+            if isinstance(reason, TooMuch):
+                if ledger.instructions is None and not self._has_waited:
+                    self._has_waited = True  # this call tells how much there is to compute
+                    return EAGERLY
+                ledger.searched_in_vain(reason.objects)
             if isinstance(reason, Unloaded) and not self._has_imported:
                 self._has_imported = True  # this call does, and the next one is looked at again
                 return EAGERLY
@@ -570,7 +578,7 @@ class Dispatch:
             self._ledger.searches_again()
         return change
 
-    def _renewed(self, change: str | None) -> Pipeline:
+    def _renewed(self, change: str | None, bound: Bound = ENDLESS) -> Pipeline:
         """The pipeline; a new one where something changed: ``change`` says what."""
         started, pipeline = time.thread_time(), self._pipeline
         self._reached.changed(change, self.captured)
@@ -579,7 +587,7 @@ class Dispatch:
             self.prepared.clear()
             self.structures.clear()
             before = None if change is None else self.captured
-            captured = self._reached.captured(before, self._ledger)
+            captured = self._reached.captured(before, self._ledger, bound)
             pipeline = Pipeline(
                 self._tracer,
                 captured,

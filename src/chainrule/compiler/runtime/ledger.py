@@ -57,6 +57,7 @@ LEAST_DUE = 4  # and how many they are at least
 ASKED = 4  # recordings in a row, in vain, that are made for who asks for machine code
 UNKNOWN = 100  # instructions of a function that was never recorded
 MOST_EXPECTED = 10_000  # for the numbers it is called with
+FOLLOWED = 4096  # objects that are always gone through for what a function reaches
 SETTLED = 8  # replays in which no call went a new way
 
 
@@ -299,6 +300,21 @@ class Ledger:
         """
         extra = comparing + beside.called * CALLING + beside.reading
         return self.is_endless or extra <= SAVED * instructions + beside.steps * COUNTING
+
+    @property
+    def saved_by_a_replay(self) -> float:
+        """Seconds at most that one saves, by the fast path."""
+        return SAVED * self._size
+
+    @property
+    def objects_affordable(self) -> float:
+        """How many objects may be gone through for what the function reaches."""
+        known = self.instructions is not None
+        return max(FOLLOWED, self._credit(self._size) / SEARCHING if known else 0.0)
+
+    def searched_in_vain(self, objects: int) -> None:
+        """So many were, and replays could not pay for what there is."""
+        self._pay(SEARCHING * objects)
 
     def declined(self, variants: int) -> bool:
         """Whether the fast path is to be given up: it tried so many variants in vain.

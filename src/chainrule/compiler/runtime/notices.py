@@ -130,7 +130,7 @@ class Notices:
             self._is_long_told = True
             what, took = "recording and building one call", f"{seconds:.1f} s{so_far}"
             place = f", among others at {lines.most_common(1)[0][0]}" if lines else ""
-            if operations is not None:
+            if operations:
                 what, place = (
                     f"one recording of {operations:,} operations",
                     f", now {errors.caller()}",

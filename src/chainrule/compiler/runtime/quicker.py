@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.comparing import ENDLESS, Bound, why_too_much
 from chainrule.compiler.runtime.costs import Beside
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.variants import EAGERLY, Path, Run, Variant
@@ -29,11 +30,14 @@ def run_if_too_much(captured: CapturedState, ledger: Ledger) -> Run | None:
     if ledger.quick_replays_pay(size, comparing, Beside()):
         return None
     ledger.refused()
-    return Run(
-        Path.EAGER,
-        reason=f"a replay would compare the {captured.compared} that it reads from outside, "
-        "which takes longer than to run it: pass it the rows that it needs",
-    )
+    return Run(Path.EAGER, reason=why_too_much(captured.compared))
+
+
+def bound_of(ledger: Ledger) -> Bound:
+    """How much captured state replays can pay for: beyond, it is not even gone through."""
+    if ledger.is_endless:
+        return ENDLESS
+    return Bound(max(MUCH, ledger.saved_by_a_replay), ledger.objects_affordable)
 
 
 def beside(call: Call, variant: Variant, counts: bool) -> Beside:

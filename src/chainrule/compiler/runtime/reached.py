@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Any
 
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.comparing import Bound
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
 from chainrule.compiler.capture.walking import LIMIT, survey
@@ -33,22 +34,22 @@ class Reached:
         self._own_changes = 0  # since it rested for them
         self._others = 0  # times that there were others, less the calls like earlier ones
 
-    def captured(self, before: CapturedState | None, ledger: Ledger) -> CapturedState:
+    def captured(self, before: CapturedState | None, ledger: Ledger, bound: Bound) -> CapturedState:
         """What the function reaches, and what calls brought, unless that is refused by now.
 
         ``before``: as it was before it changed. What grows from call to call is not gone through to
-        its end each time, and the less often the more it is.
+        its end each time, and the less often the more it is. ``bound``: what replays can pay for.
         """
         most = LIMIT if before is None else MORE * before.searched + SOME
         try:
-            found = self._tracer.survey(self.roots, most)
+            found = self._tracer.survey(self.roots, most, bound)
         except Unrecordable:
             if before is not None:
                 ledger.searched(most)
             if not self.roots:
                 raise
             self.roots = {}
-            return self._tracer.survey(most=most)
+            return self._tracer.survey(most=most, bound=bound)
         if before is not None:
             ledger.searched(found.searched)
         return found
