@@ -62,7 +62,7 @@ def train(
     output: Output | None = None,
     resume: Path | None = None,
     save_every: int | None = None,
-    save_seconds: float = 10.0,
+    save_seconds: float | None = None,
     samples: int = 20,
     engine: Literal["auto", "eager", "compiled", "jax"] = "auto",
     devices: str | None = None,
@@ -125,12 +125,12 @@ def train(
     output
         The folder to write; runs/1, runs/2, ... if none is given.
     resume
-        Continue the run in this folder. --steps, --lr, --batch, --schedule,
-        --weight-decay, --clip and --dropout may change.
+        Continue the run in this folder. --steps, --lr, --batch, --schedule, --weight-decay,
+        --clip, --dropout, --validate-every, --save-every and --save-seconds may change.
     save_every
         Steps between two checkpoints, besides those that --save-seconds asks for.
     save_seconds
-        Seconds between two checkpoints.
+        Seconds between two checkpoints (10).
     samples
         How many new documents to print at the end; of a stream, 25 tokens for each.
     engine
@@ -330,7 +330,7 @@ def _train(run: gpt.Run, folder: gpt.RunFolder, intervals: dict[str, Any], sampl
     began, before = time.perf_counter(), run.step
     curve = _in_background(console, run, folder, intervals)
     seconds = time.perf_counter() - began
-    if run.step > before:
+    if run.step > before or run.validation_seconds:
         share = run.validation_seconds
         of_them = f", {share:.1f} of them validation" if share > seconds / 10 else ""
         say(console, f"{_losses(curve)} ({seconds:.1f} s{of_them})")
@@ -473,7 +473,8 @@ def _in_background(
             if len(signals) > answered:
                 answered = len(signals)
                 if display.taken and answered == 1:
-                    display.say("stopping after this step; Ctrl-C again stops at once")
+                    what = "without this validation" if run.validating else "after this step"
+                    display.say(f"stopping {what}; Ctrl-C again stops at once")
                 else:
                     display.close()
                     _leave(console, run, folder, signals[0])
@@ -489,7 +490,11 @@ def _in_background(
         )
         raise SystemExit(INTERRUPTED + signals[0])
     if signals:  # while it validated for the last time: what would come now are samples
-        say(console, f"stopped after the last step, {run.step}; the run is complete")
+        ended = f"stopped after the last step, {run.step}"
+        if run.step in found[0].validations or not run.held_out:
+            say(console, f"{ended}; the run is complete")
+        else:
+            say(console, f"{ended}; validate it with: {resuming(run, folder.path)}")
         raise SystemExit(INTERRUPTED + signals[0])
     return found[0]
 
