@@ -29,7 +29,7 @@ from chainrule.gpt import checkpoints, metrics, room
 from chainrule.gpt.curve import Curve
 from chainrule.gpt.data import BUNDLED, load
 from chainrule.gpt.devices import LostProcessError, is_first_process
-from chainrule.gpt.training import resuming, train_summarised
+from chainrule.gpt.training import is_unvalidated, resuming, train_summarised
 
 INTERRUPTED = 128  # plus the number of the signal is what a shell reports, and so do we
 PASSAGE = 25  # tokens that a stream's model writes for each sample that is asked for
@@ -473,8 +473,7 @@ def _in_background(
             if len(signals) > answered:
                 answered = len(signals)
                 if display.taken and answered == 1:
-                    what = "without this validation" if run.validating else "after this step"
-                    display.say(f"stopping {what}; Ctrl-C again stops at once")
+                    display.say("stopping after this step; Ctrl-C again stops at once")
                 else:
                     display.close()
                     _leave(console, run, folder, signals[0])
@@ -482,19 +481,14 @@ def _in_background(
         if isinstance(errors[0], LostProcessError):
             leave_lost(errors[0])
         raise errors[0]
-    if run.step < run.config.steps:
-        say(
-            console,
-            f"stopped after step {run.step} of {run.config.steps}; "
-            f"continue with: {resuming(run, folder.path)}",
-        )
-        raise SystemExit(INTERRUPTED + signals[0])
-    if signals:  # while it validated for the last time: what would come now are samples
-        ended = f"stopped after the last step, {run.step}"
-        if run.step in found[0].validations or not run.held_out:
-            say(console, f"{ended}; the run is complete")
+    if run.step < run.config.steps or signals:
+        is_left = is_unvalidated(run, found[0])
+        of, before = f" of {run.config.steps}", ", before its validation" if is_left else ""
+        if run.step == run.config.steps and not is_left:  # what would come now are samples
+            say(console, f"stopped after the last step, {run.step}; the run is complete")
         else:
-            say(console, f"{ended}; validate it with: {resuming(run, folder.path)}")
+            go_on = resuming(run, folder.path)
+            say(console, f"stopped after step {run.step}{of}{before}; continue with: {go_on}")
         raise SystemExit(INTERRUPTED + signals[0])
     return found[0]
 

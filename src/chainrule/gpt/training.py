@@ -361,22 +361,18 @@ def _take_all_steps(
     progress: Progress,
 ) -> None:
     """Validate what was left to be validated, and take steps until all are taken or it stops."""
-    last, save_every = run.config.steps, run.intervals.save_every
-    validate_every = run.intervals.validate_every or validation_interval(last)
+    last, save_every, validate_every = run.config.steps, run.intervals.save_every, _validating(run)
     save_seconds = run.intervals.save_seconds
     save_seconds = SAVE_SECONDS if save_seconds is None else save_seconds
     if run.decided(stop(), anyone=True):
         return
 
-    def is_due() -> bool:
-        return run.step % validate_every == 0 or run.step == last
-
     try:
         if run.step < last:
             with _stoppable(run, stop):
                 run.prepare(progress)
-        if run.decided(files is not None and is_due() and _is_unvalidated(run, curve)):
-            with Held() as held, _stoppable(run, lambda: held.waits or stop()):
+        if run.decided(files is not None and is_unvalidated(run, curve)):
+            with Held() as held, _stoppable(run, lambda: stop() or held.waits):
                 loss = run.validation_loss()
                 if files and loss is not None:
                     files.validated(run, loss)
@@ -388,9 +384,9 @@ def _take_all_steps(
         events = [last, *(run.step // n * n + n for n in intervals if n)]
         with Held() as held:  # Ctrl-C comes when a step and its row are complete
             taken = run.take_steps(min(events) - run.step)
-            if is_due():
+            if _is_due(run):
                 try:
-                    with _stoppable(run, lambda: held.waits or stop()):
+                    with _stoppable(run, lambda: stop() or held.waits):
                         loss = run.validation_loss()
                     taken[-1] = dataclasses.replace(taken[-1], validation_loss=loss)
                 except Stopped:  # the steps are complete without it
@@ -413,10 +409,21 @@ def _stoppable(run: Run, stop: Callable[[], bool]) -> AbstractContextManager[Non
     return stoppable(stop) if mesh is None or mesh.processes == 1 else nullcontext()
 
 
-def _is_unvalidated(run: Run, curve: Curve) -> bool:
-    """Whether the last step has no validation loss, though something is held out."""
+def _validating(run: Run) -> int:
+    """The steps between two validations."""
+    return run.intervals.validate_every or validation_interval(run.config.steps)
+
+
+def _is_due(run: Run) -> bool:
+    """Whether the last step is one that is validated."""
+    return run.step % _validating(run) == 0 or run.step == run.config.steps
+
+
+def is_unvalidated(run: Run, curve: Curve) -> bool:
+    """Whether the last step has yet to be validated: somebody stopped while it was."""
     is_known = len(curve) > 0 and curve.steps[-1] == run.step
-    return is_known and run.step not in curve.validations and bool(run.held_out)
+    is_left = is_known and _is_due(run) and run.step not in curve.validations
+    return is_left and bool(run.held_out)
 
 
 def _way_on(run: Run, files: _Files) -> str:
