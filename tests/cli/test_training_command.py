@@ -7,6 +7,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from rich.console import Console
 
 from chainrule import gpt
 from chainrule.cli import app, display, main, reporting, training
-from chainrule.gpt import checkpoints, engines, room
+from chainrule.core.interrupts import safe_point
+from chainrule.gpt import checkpoints, engines, metrics, room
 
 DOCUMENTS = ["abca", "bccab", "cab", "dabcad", "acdb", "bb", "d", "abab", "cc", "bad", "dab", "ca"]
 TINY = ["--width", "2", "--heads", "1", "--block", "3", "--seed", "3"]
@@ -420,26 +422,50 @@ def test_a_run_of_400_steps_stopped_twice_ends_as_if_it_never_was(chainrule, num
         assert gpt.load("parts").step == int(stopped[1]) < 400
     assert chainrule(*resumed)[0] == 0
     assert weights("parts") == weights("whole")
-    metrics = [Path(folder, "metrics.csv").read_bytes() for folder in ("parts", "whole")]
-    assert metrics[0] == metrics[1]
+    rows = [Path(folder, "metrics.csv").read_bytes() for folder in ("parts", "whole")]
+    assert rows[0] == rows[1]
 
 
 def test_ctrl_c_while_the_last_step_is_validated_ends_there_and_draws_no_samples(
     chainrule, monkeypatch
 ):
-    validation_loss = gpt.Run.validation_loss
+    validation_loss, pressed = gpt.Run.validation_loss, []
 
     def interrupted(run, *arguments):
-        if run.step == run.config.steps:
+        if run.step == run.config.steps and not pressed:
+            pressed.append(run.step)
             os.kill(os.getpid(), signal.SIGINT)
+            while True:  # until it arrives: no document is looked at
+                safe_point()
+                time.sleep(0.001)
         return validation_loss(run, *arguments)
 
     monkeypatch.setattr(gpt.Run, "validation_loss", interrupted)
-    options = [*TINY, "--steps", 5, "--samples", 3, "--output", "run"]
+    options = [*TINY, "--steps", 5, "--validate-every", 2, "--samples", 3, "--output", "run"]
     code, out, errors = chainrule("train", "text.txt", *options)
     assert (code, errors) == (128 + signal.SIGINT, "")
-    assert out.endswith("stopped after the last step, 5; the run is complete\n")
+    assert "stopping after this step; Ctrl-C again stops at once\n" in out
+    assert out.endswith(
+        "stopped after step 5 of 5, before its validation; "
+        "continue with: chainrule train --resume run\n"
+    )
     assert gpt.load("run").step == 5
+    assert [*metrics.read("run").validations] == [2, 4]
+    code, out, errors = chainrule("train", "--resume", "run", "--samples", 0)
+    assert (code, errors) == (0, "")
+    assert re.search(r"validation loss \d", out)
+    assert [*metrics.read("run").validations] == [2, 4, 5]
+
+
+def test_a_run_that_goes_on_validates_as_often_as_before(chainrule):
+    options = [*TINY, "--samples", 0, "--validate-every", 3, "--save-every", 4, "--save-seconds", 7]
+    assert chainrule("train", "text.txt", *options, "--steps", 7, "--output", "run")[0] == 0
+    assert chainrule("train", "--resume", "run", "--steps", 13, "--samples", 0)[0] == 0
+    assert [*metrics.read("run").validations] == [3, 6, 7, 9, 12, 13]
+    kept = gpt.load("run").intervals
+    assert (kept.save_every, kept.save_seconds, kept.validate_every) == (4, 7, 3)
+    assert chainrule("train", "--resume", "run", "--steps", 20, "--validate-every", 5)[0] == 0
+    assert [*metrics.read("run").validations] == [3, 6, 7, 9, 12, 13, 15, 20]
 
 
 def unbuffered():

@@ -29,7 +29,7 @@ from chainrule.gpt import checkpoints, metrics, room
 from chainrule.gpt.curve import Curve
 from chainrule.gpt.data import BUNDLED, load
 from chainrule.gpt.devices import LostProcessError, is_first_process
-from chainrule.gpt.training import resuming, train_summarised
+from chainrule.gpt.training import is_unvalidated, resuming, train_summarised
 
 INTERRUPTED = 128  # plus the number of the signal is what a shell reports, and so do we
 PASSAGE = 25  # tokens that a stream's model writes for each sample that is asked for
@@ -62,7 +62,7 @@ def train(
     output: Output | None = None,
     resume: Path | None = None,
     save_every: int | None = None,
-    save_seconds: float = 10.0,
+    save_seconds: float | None = None,
     samples: int = 20,
     engine: Literal["auto", "eager", "compiled", "jax"] = "auto",
     devices: str | None = None,
@@ -125,12 +125,12 @@ def train(
     output
         The folder to write; runs/1, runs/2, ... if none is given.
     resume
-        Continue the run in this folder. --steps, --lr, --batch, --schedule,
-        --weight-decay, --clip and --dropout may change.
+        Continue the run in this folder. --steps, --lr, --batch, --schedule, --weight-decay,
+        --clip, --dropout, --validate-every, --save-every and --save-seconds may change.
     save_every
         Steps between two checkpoints, besides those that --save-seconds asks for.
     save_seconds
-        Seconds between two checkpoints.
+        Seconds between two checkpoints (10).
     samples
         How many new documents to print at the end; of a stream, 25 tokens for each.
     engine
@@ -330,7 +330,7 @@ def _train(run: gpt.Run, folder: gpt.RunFolder, intervals: dict[str, Any], sampl
     began, before = time.perf_counter(), run.step
     curve = _in_background(console, run, folder, intervals)
     seconds = time.perf_counter() - began
-    if run.step > before:
+    if run.step > before or run.validation_seconds:
         share = run.validation_seconds
         of_them = f", {share:.1f} of them validation" if share > seconds / 10 else ""
         say(console, f"{_losses(curve)} ({seconds:.1f} s{of_them})")
@@ -481,15 +481,14 @@ def _in_background(
         if isinstance(errors[0], LostProcessError):
             leave_lost(errors[0])
         raise errors[0]
-    if run.step < run.config.steps:
-        say(
-            console,
-            f"stopped after step {run.step} of {run.config.steps}; "
-            f"continue with: {resuming(run, folder.path)}",
-        )
-        raise SystemExit(INTERRUPTED + signals[0])
-    if signals:  # while it validated for the last time: what would come now are samples
-        say(console, f"stopped after the last step, {run.step}; the run is complete")
+    if run.step < run.config.steps or signals:
+        is_left = is_unvalidated(run, found[0])
+        of, before = f" of {run.config.steps}", ", before its validation" if is_left else ""
+        if run.step == run.config.steps and not is_left:  # what would come now are samples
+            say(console, f"stopped after the last step, {run.step}; the run is complete")
+        else:
+            go_on = resuming(run, folder.path)
+            say(console, f"stopped after step {run.step}{of}{before}; continue with: {go_on}")
         raise SystemExit(INTERRUPTED + signals[0])
     return found[0]
 

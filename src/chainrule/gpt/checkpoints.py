@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,36 @@ Arrays = dict[str, npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
+class Intervals:
+    """How often a run is saved and validated, where it was asked for.
+
+    >>> from chainrule.gpt.checkpoints import Intervals
+    >>> Intervals(validate_every=100).changed(save_seconds=2.0)
+    Intervals(save_every=None, save_seconds=2.0, validate_every=100)
+    """
+
+    save_every: int | None = None
+    save_seconds: float | None = None
+    validate_every: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("save_every", "validate_every"):
+            steps = getattr(self, name)
+            if steps is not None and not (type(steps) is int and steps >= 1):
+                raise GPTError(
+                    f"{name}, the steps between two of them, must be a whole number from 1 on, "
+                    f"not {steps!r}"
+                )
+        seconds = self.save_seconds
+        if seconds is not None and not (type(seconds) in (int, float) and seconds >= 0):
+            raise GPTError(f"save_seconds must be a number from 0 on, not {seconds!r}")
+
+    def changed(self, **given: int | float | None) -> Intervals:
+        """The same, but for those that are given."""
+        return replace(self, **{n: x for n, x in given.items() if x is not None})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """A run between two steps, as plain data.
 
@@ -55,6 +85,7 @@ class Checkpoint:
     engine: str = "eager"  #: what the run computes with
     dtype: str = "float64"
     model_name: str = ""  #: of the class of its model, if that is one of the user's own
+    intervals: Intervals = Intervals()  #: when it is saved and validated
 
     def model(self, kind: type[GPT] = GPT) -> GPT:
         """The model with the weights of this checkpoint; ``kind`` is its class."""
@@ -110,6 +141,7 @@ def save(checkpoint: Checkpoint, directory: str | Path, file: str = FILE) -> Pat
         "engine": checkpoint.engine,
         "dtype": checkpoint.dtype,
         "model": checkpoint.model_name,
+        "intervals": json.dumps(asdict(checkpoint.intervals)),
     }
     path = Path(directory) / file
     tensor_files.write(path, FORMAT, VERSION, metadata, tensors)
@@ -153,6 +185,9 @@ def _checkpoint(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
         raise GPTError(f"it was computed by {engine!r} in {dtype!r}, which are unknown here")
     model_name = metadata.get("model", "")
     _check_tensors(config, tokenizer, tensors, model_name)
+    intervals = _json(metadata, "intervals") if "intervals" in metadata else {}
+    if not isinstance(intervals, dict) or not intervals.keys() <= {*asdict(Intervals())}:
+        raise GPTError("its intervals are not those of a run")
     data = _json(metadata, "data")
     kinds = {"source": str, "validation": (int, float), "fingerprint": str}
     if not isinstance(data, dict) or data.keys() != kinds.keys():
@@ -172,6 +207,7 @@ def _checkpoint(metadata: dict[str, str], tensors: Arrays) -> Checkpoint:
         engine=engine,
         dtype=dtype,
         model_name=model_name,
+        intervals=Intervals(**intervals),
     )
 
 

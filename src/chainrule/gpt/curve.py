@@ -64,11 +64,12 @@ class Curve:
             self._pending.append(row.loss)
             self.recent.append(row.loss)
             if row.validation_loss is not None:
-                self._validated(row.step, row.validation_loss)
+                self.validated(row.step, row.validation_loss)
             if len(self._pending) == self._full:
                 self._reduce()
 
-    def _validated(self, step: int, loss: float) -> None:
+    def validated(self, step: int, loss: float) -> None:
+        """The last step has this validation loss."""
         self.validations[step] = loss
         if self.best is None or loss < self.best[1]:
             self.best = step, loss

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from chainrule import random
 from chainrule.core.backend import engine as scalar_engine
 from chainrule.core.backend import no_grad
+from chainrule.core.interrupts import safe_point
 from chainrule.gpt.config import DTYPES, ENGINES, Config
 from chainrule.gpt.data import Data
 from chainrule.gpt.devices import Devices, Mesh
@@ -247,7 +248,10 @@ class Eager:
     def loss(self, documents: Sequence[Tokens]) -> float:
         """The mean loss of some documents."""
         with no_grad():
-            losses = [self.model.loss(tokens).data for tokens in documents]
+            losses = []
+            for tokens in documents:
+                safe_point()
+                losses.append(self.model.loss(tokens).data)
         return sum(losses) / len(losses)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule import random
+from chainrule.core.interrupts import safe_point
 from chainrule.gpt import array_loss
 from chainrule.gpt.data import Data
 from chainrule.gpt.devices import Devices, Mesh
@@ -315,6 +316,7 @@ class Jax:
             if self._state is None:
                 self._state = self._put()
             for first in range(0, len(lengths), size):
+                safe_point()
                 at = np.arange(first, first + size) % len(lengths)  # some twice, in the last lot
                 rows = self._shared_out((tokens[at], lengths[at]), off)
                 found = np.asarray(self._losses(self._state[0], *rows), np.float64)

@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,10 +24,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from chainrule.core.backend import no_grad
-from chainrule.core.interrupts import Held
+from chainrule.core.interrupts import Held, Stopped, stoppable
 from chainrule.files import FolderLock, remove_partial_files, write_atomically
 from chainrule.gpt import charts, checkpoints, engines, metrics, room
-from chainrule.gpt.checkpoints import Arrays, Checkpoint
+from chainrule.gpt.checkpoints import Arrays, Checkpoint, Intervals
 from chainrule.gpt.config import Config
 from chainrule.gpt.curve import Curve
 from chainrule.gpt.data import BUNDLED, Data
@@ -42,6 +42,7 @@ from chainrule.windows import Windows
 
 LOSS_PICTURE = "loss.svg"
 BEYOND = 10  # times the loss of guessing: no run comes back from there
+SAVE_SECONDS = 10.0  # between two checkpoints
 LOOKED_AT = 2  # documents that tell whether a model is of use
 #: What may change when a run goes on: its training, not its model.
 CHANGEABLE = ("learning_rate", "batch", "schedule", "weight_decay", "clip", "dropout")
@@ -64,6 +65,8 @@ class Run:
     engine: Engine
     rng: random.Random
     validation: float  #: the share of the data that is held out
+    #: how often it is saved and validated, where that was asked
+    intervals: Intervals = field(default_factory=Intervals)
     seconds: float = 0.0  #: that its steps have taken here, and nothing else
     validating: bool = False  #: whether the validation loss is computed just now
     validation_seconds: float = 0.0  #: that all of them have taken here
@@ -163,7 +166,9 @@ class Run:
         name, dtype = checkpoint.engine, checkpoint.dtype
         engine = engines.make(name, made, tokenizer, data, dtype, devices)
         engine.optimizer.load_state_dict(checkpoint.optimizer)
-        return Run(config, tokenizer, data, engine, rng, checkpoint.validation)
+        return Run(
+            config, tokenizer, data, engine, rng, checkpoint.validation, checkpoint.intervals
+        )
 
     def checkpoint(self) -> Checkpoint:
         """The state of the run, to be saved."""
@@ -180,6 +185,7 @@ class Run:
             self.engine.name,
             self.engine.dtype,
             checkpoints.name_of(self.engine.kind),
+            self.intervals,
         )
 
     def prepare(self, progress: Progress = unnoticed) -> None:
@@ -254,7 +260,7 @@ def train(
     directory: str | Path | RunFolder | None = None,
     *,
     save_every: int | None = None,
-    save_seconds: float = 10.0,
+    save_seconds: float | None = None,
     validate_every: int | None = None,
     report: Callable[[Row], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -263,9 +269,11 @@ def train(
     """Take a run to its last step, or to the first after which ``stop()`` holds.
 
     In the folder, if one is given, the metrics are those of this run from its first step on, and
-    the checkpoint is at most ``save_seconds`` or ``save_every`` steps old; another one,
+    the checkpoint is at most ``save_seconds`` (10) or ``save_every`` steps old; another one,
     ``best.safetensors``, is that of the lowest validation loss. The validation loss is measured
-    every ``validate_every`` steps (250; of more than 25,000 a hundredth) and at the end.
+    every ``validate_every`` steps (250; of more than 25,000 a hundredth) and at the end. The run
+    keeps these intervals until others are given. A validation that is stopped, also by Ctrl-C, is
+    the first thing that is done when the run goes on in its folder.
     While it runs, no other process can train there. Returns the rows of the steps taken here.
     If training breaks down, the folder has the state after the last step that went well, or if its
     weights are of no use already, the last checkpoint before.
@@ -301,7 +309,7 @@ def train_summarised(
     directory: str | Path | RunFolder | None = None,
     *,
     save_every: int | None = None,
-    save_seconds: float = 10.0,
+    save_seconds: float | None = None,
     validate_every: int | None = None,
     report: Callable[[Row], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -313,7 +321,9 @@ def train_summarised(
     """
     if min(save_every or 1, validate_every or 1) < 1 or 0 in (save_every, validate_every):
         raise GPTError("the steps between two checkpoints or validations must be at least 1")
-    validate_every = validate_every or validation_interval(run.config.steps)
+    run.intervals = run.intervals.changed(
+        save_every=save_every, save_seconds=save_seconds, validate_every=validate_every
+    )
     curve = Curve()
     with ExitStack() as stack:
         folder = directory
@@ -323,27 +333,7 @@ def train_summarised(
             folder = stack.enter_context(RunFolder(folder))
         files = stack.enter_context(_Files(run, folder.path, curve)) if folder else None
         try:
-            if run.step < run.config.steps and not run.decided(stop(), anyone=True):
-                run.prepare(progress)
-            saved_at = time.monotonic()
-            while run.step < run.config.steps and not run.decided(stop(), anyone=True):
-                intervals = (save_every, validate_every) if files else (validate_every,)
-                events = [run.config.steps, *(run.step // n * n + n for n in intervals if n)]
-                with Held():  # Ctrl-C comes when a step and its row are complete
-                    taken = run.take_steps(min(events) - run.step)
-                    if run.step % validate_every == 0 or run.step == run.config.steps:
-                        loss = run.validation_loss()
-                        taken[-1] = dataclasses.replace(taken[-1], validation_loss=loss)
-                    curve.extend(taken)
-                    if files:
-                        files.append(run, taken)
-                        due = run.decided(time.monotonic() - saved_at > save_seconds)
-                        if due or (save_every and run.step % save_every == 0):
-                            files.save(run)
-                            saved_at = time.monotonic()
-                if report:
-                    for row in taken:
-                        report(row)
+            _take_all_steps(run, files, curve, report, stop, progress)
         except LostProcessError as error:
             if folder is None or not run.is_first:
                 raise
@@ -360,6 +350,80 @@ def train_summarised(
             files.save(run)
             files.draw()
     return curve
+
+
+def _take_all_steps(
+    run: Run,
+    files: _Files | None,
+    curve: Curve,
+    report: Callable[[Row], None] | None,
+    stop: Callable[[], bool],
+    progress: Progress,
+) -> None:
+    """Validate what was left to be validated, and take steps until all are taken or it stops."""
+    last, save_every, validate_every = run.config.steps, run.intervals.save_every, _validating(run)
+    save_seconds = run.intervals.save_seconds
+    save_seconds = SAVE_SECONDS if save_seconds is None else save_seconds
+    if run.decided(stop(), anyone=True):
+        return
+
+    try:
+        if run.step < last:
+            with _stoppable(run, stop):
+                run.prepare(progress)
+        if run.decided(files is not None and is_unvalidated(run, curve)):
+            with Held() as held, _stoppable(run, lambda: stop() or held.waits):
+                loss = run.validation_loss()
+                if files and loss is not None:
+                    files.validated(run, loss)
+    except Stopped:
+        return
+    saved_at, stopped = time.monotonic(), False
+    while run.step < last and not run.decided(stopped or stop(), anyone=True):
+        intervals = (save_every, validate_every) if files else (validate_every,)
+        events = [last, *(run.step // n * n + n for n in intervals if n)]
+        with Held() as held:  # Ctrl-C comes when a step and its row are complete
+            taken = run.take_steps(min(events) - run.step)
+            if _is_due(run):
+                try:
+                    with _stoppable(run, lambda: stop() or held.waits):
+                        loss = run.validation_loss()
+                    taken[-1] = dataclasses.replace(taken[-1], validation_loss=loss)
+                except Stopped:  # the steps are complete without it
+                    stopped = True
+            curve.extend(taken)
+            if files:
+                files.append(run, taken)
+                due = run.decided(time.monotonic() - saved_at > save_seconds)
+                if due or (save_every and run.step % save_every == 0):
+                    files.save(run)
+                    saved_at = time.monotonic()
+        if report:
+            for row in taken:
+                report(row)
+
+
+def _stoppable(run: Run, stop: Callable[[], bool]) -> AbstractContextManager[None]:
+    """What may end by ``Stopped``; what several processes compute together goes on to its end."""
+    mesh = run.engine.mesh
+    return stoppable(stop) if mesh is None or mesh.processes == 1 else nullcontext()
+
+
+def _validating(run: Run) -> int:
+    """The steps between two validations."""
+    return run.intervals.validate_every or validation_interval(run.config.steps)
+
+
+def _is_due(run: Run) -> bool:
+    """Whether the last step is one that is validated."""
+    return run.step % _validating(run) == 0 or run.step == run.config.steps
+
+
+def is_unvalidated(run: Run, curve: Curve) -> bool:
+    """Whether the last step has yet to be validated: somebody stopped while it was."""
+    is_known = len(curve) > 0 and curve.steps[-1] == run.step
+    is_left = is_known and _is_due(run) and run.step not in curve.validations
+    return is_left and bool(run.held_out)
 
 
 def _way_on(run: Run, files: _Files) -> str:
@@ -475,7 +539,24 @@ class _Files(AbstractContextManager["_Files"]):
     def append(self, run: Run, rows: list[Row]) -> None:
         """Add the rows of the last steps; keep the model if none was better."""
         self.writer.append(rows)
-        loss = rows[-1].validation_loss
+        self._compare(run, rows[-1].validation_loss)
+
+    def validated(self, run: Run, loss: float) -> None:
+        """The last step, which has its row already, was validated after all."""
+        if len(self.curve):
+            self.writer.close()
+            rows = metrics.rows_of(self.path, run.step)
+            self.writer = metrics.Writer(
+                self.path,
+                (
+                    dataclasses.replace(row, validation_loss=loss) if row.step == run.step else row
+                    for row in rows
+                ),
+            )
+            self.curve.validated(run.step, loss)
+        self._compare(run, loss)
+
+    def _compare(self, run: Run, loss: float | None) -> None:
         if loss is not None and run.decided(loss < self.best):
             self.writer.flush()
             checkpoints.save(run.checkpoint(), self.path, checkpoints.BEST)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from chainrule.core.backend import modes
+from chainrule.core.interrupts import safe_point
 
 
 class _Listener(threading.local):
@@ -34,10 +35,11 @@ def told(tell: Callable[[int | None], None]) -> Iterator[None]:
 
 
 def report_progress(operations: int | None = None) -> None:
-    """So many operations are recorded by now, or all of them.
+    """So many operations are recorded by now, or all of them; a safe point.
 
     0: the user's line asks for what takes long beside them.
     """
+    safe_point()
     if _listener.tell is None:
         return
     recorder, modes.recorder = modes.recorder, None

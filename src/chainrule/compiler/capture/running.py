@@ -48,6 +48,7 @@ from chainrule.compiler.capture.undisturbed import (
 )
 from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.errors import GraphNeeded, caller_at
+from chainrule.core.interrupts import safe_point
 from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import is_record
 
@@ -95,6 +96,7 @@ def run_recorded(
             recording(recorder),
         ):
             result = function(*run.rebuilt.arguments, **run.rebuilt.keywords)
+            safe_point()  # once more, where the function caught what one raised
             if not whole and modes.graph_asked:
                 raise GraphNeeded
             run.finish(result, like, beside)

@@ -28,6 +28,7 @@ from chainrule.compiler.lift.program import Addresses, Instruction, Program, add
 from chainrule.compiler.lift.schedule import schedule
 from chainrule.core import ops
 from chainrule.core.backend import Value
+from chainrule.core.interrupts import safe_point
 from chainrule.trees import Floats
 
 FEW_SHAPES = 100  # array instructions: no need to look for loops in time
@@ -217,6 +218,7 @@ class RecordedCall:
     @functools.cached_property
     def lifted(self) -> Recording:
         """What its programs are made of: positions are the recording's, and more at the end."""
+        safe_point()
         return with_margins(self.recording) if self.margins else self.recording
 
     @functools.cached_property
@@ -245,7 +247,9 @@ class RecordedCall:
         """Its canonical graph, private inputs apart from those that are shared."""
         classes = np.zeros(self.recording.inputs, np.int8)
         classes[self.private] = 1
-        return canonicalise(self.lifted, classes, loops=loops)
+        lifted = self.lifted
+        safe_point()
+        return canonicalise(lifted, classes, loops=loops)
 
     def inputs_in(self, longer: Program) -> Addresses:
         """The address in a longer program of each input."""
@@ -279,8 +283,10 @@ class RecordedCall:
         given, read = self.recording.selection.places, self.lifted.selection.places
         if loops and len(read) > len(given):
             raise NotLiftable("what an integer selects is measured in a later loop")
+        graph = self._graph(loops) if loops else self.graph
+        safe_point()
         made = group(
-            self._graph(loops) if loops else self.graph,
+            graph,
             self.lifted,
             self.private,
             self.arrays,
@@ -299,6 +305,7 @@ class RecordedCall:
             if has_few(self.lifted, slope_squared(ops.pow, 0)):  # in margins, which are the same
                 other.__dict__["lifted"] = with_powers_alike(self.lifted)
             return other._in_steps()
+        safe_point()
         made = schedule(self.graph, self.lifted, self.private, self.arrays, self.selecting)
         return self._placed(made)
 
@@ -306,6 +313,7 @@ class RecordedCall:
         """A program of this call, if its result and its guards have addresses."""
         if (made.address[self.returned] < 0).any() or (made.guards < 0).any():
             raise NotLiftable("an output was absorbed into a sum")
+        safe_point()
         mark_exact(made)
         made.fixed = 0 if self.derives else len(made.private)
         return made
@@ -319,6 +327,7 @@ class Prefix:
 
     def __init__(self, call: RecordedCall, longer: Program, itself: bool = False) -> None:
         """``itself``: the longer program is the call's own."""
+        safe_point()
         self.longer = longer
         self.program = program = longer if itself else call.program(like=longer)
         self._pairs = self._paired(program, longer)

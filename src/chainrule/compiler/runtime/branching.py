@@ -111,9 +111,12 @@ class Branching:
         self._use(replace(plain, both=True))
         if not self._are_static_often(found)[0]:
             self._captured.plain_sites.add(TURNS)
-        variant = self._attempt(make)
-        if variant is None:
-            self._use(plain)
+        variant = None
+        try:
+            variant = self._attempt(make)
+        finally:
+            if variant is None:
+                self._use(plain)
         return variant
 
     def _of_any_turns(self, structure: Structure, make: Make) -> Variant | None:
@@ -125,7 +128,11 @@ class Branching:
             return None  # shorter calls share the code of longer ones
         before = min(map(branches, structure.variants), default=0)
         sites.remove(TURNS)
-        variant = self._attempt(make)
+        try:
+            variant = self._attempt(make)
+        except BaseException:  # Ctrl-C
+            sites.add(TURNS)
+            raise
         if variant is None:
             sites.add(TURNS)
         elif branches(variant) > max(FEW_BRANCHES, before / 2):  # its turns are guards all the same

@@ -480,7 +480,8 @@ class Dispatch:
                 self._ledger.replayed(size, nodes=variant.eager_nodes, tried=place)
                 if variant.may_join or (run.path is Path.TAPE and variant.waits):
                     surely = at_once and build
-                    with Held(), self._ledger.asked_for() if surely else nullcontext():
+                    asked = self._ledger.asked_for() if surely else nullcontext()
+                    with Held(yields=True), asked:
                         if pipeline.build_when_worth_it(variant, call, surely):
                             run = variant.run(call, variant.binding)
                 return run or EAGERLY
@@ -501,7 +502,7 @@ class Dispatch:
         ``is_due``: calls of its structure have come again and again.
         """
         ledger = self._ledger
-        with Held():
+        with Held(yields=True):
             borrowed = None if own else pipeline.run_shared(structure, call)
             if borrowed is not None:
                 return borrowed
@@ -533,10 +534,10 @@ class Dispatch:
         due = ledger.is_due() if is_due else nullcontext()
         with (
             self.notices.recording(),
-            Held(),
+            Held(yields=True),
             asked,
             due,
-        ):  # Ctrl-C waits: half a recording would leave max replaced, Values moved
+        ):  # half a recording would leave max replaced, Values moved: Ctrl-C waits for a safe point
             run = pipeline.record(structure, call, at_once, build)
             texts = traced_in(call)
             if texts and structure.blocked is not None:

@@ -28,6 +28,7 @@ from chainrule.compiler.lift.program import Addresses, Program
 from chainrule.compiler.lift.smaller import Smaller
 from chainrule.compiler.runtime.heap import is_large
 from chainrule.compiler.runtime.rows import Rows
+from chainrule.core.interrupts import safe_point
 from chainrule.trees import Floats
 
 OBJECTS = 20_000  # bytes of the Python objects of machine code, measured
@@ -173,6 +174,7 @@ class MachineCode:
         self.source = None if is_large(len(call.recording)) else replace(call)
         self.lengths: tuple[RecordedCall, ...] = ()  # shorter calls that it was built with
         self.width = jit.vector_width() * (2 if dtype == "float32" else 1)
+        safe_point()
         #: the program as it was lifted, and as the code computes it
         self.lifted, self._placement = program, placed(program, in_order=smaller is not None)
         self.lifted_root = int(program.address[call.root])
@@ -185,7 +187,9 @@ class MachineCode:
         self._kernels: dict[tuple[int, bool], Kernel] = {}
         self.built = 0  # kernels, those of ``mixed`` too
         self._measured = (0, 0), 0  # how many kernels and lengths, and the bytes of it all
+        safe_point()
         self.code = self.kernel(lanes)
+        safe_point()
         self._allowed = self._selectable()
         fit = self.fit_of(call, self._prefix(call, itself=True))
         if fit is None:
@@ -228,6 +232,7 @@ class MachineCode:
 
     def fit_of(self, call: RecordedCall, prefix: Prefix) -> Fit | None:
         """How a call that is such a prefix of the program can use this code, or None."""
+        safe_point()
         program, to = self.program, self._placement.after(prefix.to)
         if to[prefix.program.address[call.root]] != self.root:
             return None

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from chainrule.compiler.capture.arguments import Call
@@ -201,6 +202,9 @@ class Pipeline:
             call.failed = failure_of(error)
             self.captured.restore()
             return EAGERLY
+        except BaseException:  # Ctrl-C
+            self.captured.restore()
+            raise
         finally:
             self._counts.recording_seconds += time.thread_time() - started
         return variant.run(call, variant.binding) or EAGERLY
@@ -214,13 +218,14 @@ class Pipeline:
         if variant.may_join:
             if not (at_once or self.may_join_now(variant)):
                 return False
-            variant.may_join = False
-            if self._joined(variant, call):
-                return True
+            with _tried_again(variant):
+                variant.may_join = False
+                if self._joined(variant, call):
+                    return True
         if not variant.waits or not self._may_build(variant, at_once):
             return False
         started = time.thread_time()
-        with random_states_kept():
+        with random_states_kept(), _tried_again(variant):
             self._build_or_join(variant, call, at_once=at_once)
             self._shed(variant)
         self._counts.recording_seconds += time.thread_time() - started
@@ -313,6 +318,9 @@ class Pipeline:
         except Exception:  # the function's own error: eager raises it
             self.captured.restore()
             return EAGERLY
+        except BaseException:  # Ctrl-C
+            self.captured.restore()
+            raise
         finally:
             self._counts.recording_seconds += time.thread_time() - started
         if found is None:
@@ -469,7 +477,7 @@ class Pipeline:
 
     def record_again(self, tracer: Tracer, call: Call) -> Recording:
         """A recording to go on with, for a variant that let go of its instructions."""
-        with Held(), random_states_kept():
+        with Held(yields=True), random_states_kept():
             self._counts.traces += 1
             return tracer.trace(self.captured, call).recording
 
@@ -528,8 +536,9 @@ class Pipeline:
         made = None if known is not None else self._builder.attempt(call)
         try:
             if known is not None:
-                known.waits = False
-                self._build(known, call, None, at_once)
+                with _tried_again(known):
+                    known.waits = False
+                    self._build(known, call, None, at_once)
             elif made is not None:
                 self._record_longer(structure, call, made, at_once)
         except Unrecordable as reason:
@@ -608,6 +617,17 @@ class Pipeline:
 def _costs_alike(variant: Variant, other: Variant) -> bool:
     """Whether machine code for a variant is likely to take what another's would."""
     return len(variant.recording) <= 2 * len(other.recording)
+
+
+@contextmanager
+def _tried_again(variant: Variant) -> Iterator[None]:
+    """If Ctrl-C ends this block, the next call of the variant tries again what is tried inside."""
+    before = variant.waits, variant.may_join
+    try:
+        yield
+    except BaseException:
+        variant.waits, variant.may_join = before
+        raise
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from chainrule.compiler.runtime.variants import Binding, Path, Run, Variant
 from chainrule.compiler.workers import are_alone
 from chainrule.core import errors
 from chainrule.core.backend import Value, kernels, modes
+from chainrule.core.interrupts import open_to_signals, safe_point
 from chainrule.derivatives.transforms import differentiating
 from chainrule.trees import Floats, children, field_names, is_record, map_leaves
 
@@ -196,7 +197,8 @@ class Eager:
 
     def run(self, function: Callable[..., Any]) -> Any:
         """What the function returns."""
-        return function(*self._arguments, **self._keywords)
+        with open_to_signals():
+            return function(*self._arguments, **self._keywords)
 
     def among(self, gradient: Floats) -> Floats:
         """Of a gradient by all inputs of a recording, the part by these Values."""
@@ -275,7 +277,7 @@ def _compare_derivative(
     keywords = call.keywords
     if call.copied:
         arguments, keywords = eager_arguments(call, float)
-    with plain_modes():
+    with plain_modes(), open_to_signals():
         result = function(*arguments, **keywords)
     found = _filled(expected, variant.recording.result)
     pairs = zip(_leaves(found), _leaves(result), strict=True)
@@ -292,7 +294,7 @@ def _compare_handed(
 ) -> None:
     """All that a call returns, and what is in its arguments then, with what eager leaves there."""
     eager, replayed = copied_arguments(call), copied_arguments(call)
-    with plain_modes():
+    with plain_modes(), open_to_signals():
         result = function(*eager.arguments, **eager.keywords)
     variant.eager_nodes = nodes_of(result) or len(variant.recording) // OF_NODES
     leaves = list(map(functools.partial(_filled_leaf, expected.numbers), variant.assembly.leaves))
@@ -414,6 +416,7 @@ def _add_items(leaf: Any, found: list[Any]) -> None:
 
 def on_tape(variant: Variant, call: Call) -> Expected | None:
     """The tape's result for a call; None where it has none."""
+    safe_point()
     run = variant.run(call, None)
     if run is None or run.path is Path.EAGER:
         return None
@@ -422,6 +425,7 @@ def on_tape(variant: Variant, call: Call) -> Expected | None:
 
 def on_machine(variant: Variant, call: Call, binding: Binding) -> Expected | None:
     """The result of machine code for a call; None where it has none."""
+    safe_point()
     run = variant.run(call, binding)
     if run is None or run.path is not Path.MACHINE:
         return None
@@ -433,6 +437,7 @@ def _results(run: Run, variant: Variant) -> Expected | None:
     recording = variant.recording
     positions, root = [x.position for x in recording.outputs], root_of(recording.result)
     values = run.numbers(positions)
+    safe_point()
     swept = np.zeros(0) if root is None else run.sweep(root.position)
     return None if swept is None else Expected(positions, values, swept.copy())
 

@@ -24,6 +24,7 @@ from chainrule.compiler.training.packing import PackedSamples
 from chainrule.compiler.training.samples import Sample, checked_samples, copies_of, may_hold
 from chainrule.compiler.training.steps import Progress, unnoticed
 from chainrule.core.backend import Value, modes
+from chainrule.core.interrupts import safe_point
 from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
@@ -63,6 +64,7 @@ class Evaluator:
         if not all(may_be_overtaken(self._dispatch, self._params, x) for x in overtaken):
             total, left = 0.0, list(range(len(self._samples)))  # one after the other, as they come
         for k in left:
+            safe_point()
             arguments = (self._params, *self._samples[k])
             value, _ = value_and_grad(self._dispatch, arguments, {}, at_once=True)
             total += float(value[0] if isinstance(value, tuple) else value)
@@ -121,6 +123,7 @@ class _Parts:
         made.machine.current = None  # the constants there are another recording's now
         code.shared[: len(parameters)] = parameters
         for g, fit in enumerate(groups.fits.tolist()):
+            safe_point()
             code.shared[made.program.inputs :] = made.constants[fit]
             code.gathers[:] = self._gathers[g].ravel()
             code.own[: self._own[g].size] = self._own[g].ravel()
