@@ -648,3 +648,88 @@ def bag_of_words_sum_of_lists(p, words, label):
     mean = [sum(column) / len(rows) for column in zip(*rows)]
     z = sum(a * b for a, b in zip(mean, p["w"]))
     return -(label * log(sigmoid(z)) + (1 - label) * log(sigmoid(-z)))
+
+
+# --- a whole corpus outside of the function -------------------------------------------------------
+
+CORPUS = " ".join(NAMES) * 2_000  # 1.1 million characters
+LETTERS = sorted(set(CORPUS))
+place = {c: i for i, c in enumerate(LETTERS)}
+TOKENS = [place[c] for c in CORPUS]
+TOKENS_KEPT = tuple(TOKENS)
+
+
+@FIELD.idiom
+def corpus(rng):
+    for W in drifting(rng, weights(rng, len(LETTERS), len(LETTERS))):
+        yield W, int(rng.integers(len(CORPUS) - 64))
+
+
+@corpus.spelling
+def corpus_characters(W, start):
+    loss = 0.0
+    for k in range(32):
+        logits = W[place[CORPUS[start + k]]]
+        loss -= log(softmax(logits)[place[CORPUS[start + k + 1]]])
+    return loss / 32
+
+
+@corpus.spelling
+def corpus_tokens(W, start):
+    loss = 0.0
+    for k in range(32):
+        loss -= log(softmax(W[TOKENS[start + k]])[TOKENS[start + k + 1]])
+    return loss / 32
+
+
+@corpus.spelling
+def corpus_tuple(W, start):
+    loss = 0.0
+    for k in range(32):
+        loss -= log(softmax(W[TOKENS_KEPT[start + k]])[TOKENS_KEPT[start + k + 1]])
+    return loss / 32
+
+
+@corpus.spelling
+def corpus_slice(W, start):
+    block = TOKENS[start : start + 33]
+    return sum(-log(softmax(W[a])[b]) for a, b in zip(block, block[1:])) / 32
+
+
+@corpus.spelling
+def corpus_scores(W, start):  # a number for each pair, and no network
+    score = 0.0
+    for k in range(64):
+        score = score + tanh(W[place[CORPUS[start + k]]][place[CORPUS[start + k + 1]]])
+    return score
+
+
+# --- a vocabulary of many words -------------------------------------------------------------------
+
+
+@FIELD.idiom
+def large_vocabulary(rng):
+    for E in drifting(rng, weights(rng, 4_000, 4)):
+        yield E, rng.integers(4_000, size=100).tolist()
+
+
+@large_vocabulary.spelling(adapt=as_lists)
+def large_vocabulary_rows(E, tokens):
+    return sum(tanh(sum(E[t])) for t in tokens)
+
+
+@large_vocabulary.spelling
+def large_vocabulary_array(E, tokens):
+    return sum(tanh(sum(E[t])) for t in tokens)
+
+
+@large_vocabulary.spelling(adapt=as_lists)
+def large_vocabulary_pairs(E, tokens):
+    return sum(dot(E[a], E[b]) ** 2 for a, b in zip(tokens, tokens[1:]))
+
+
+@large_vocabulary.spelling(adapt=as_lists)
+def large_vocabulary_mean(E, tokens):
+    rows = [E[t] for t in tokens]
+    hidden = [sum(column) / len(rows) for column in zip(*rows)]
+    return sum(tanh(h) ** 2 for h in hidden)

@@ -20,7 +20,7 @@ _PLAIN = frozenset((int, float, bool, str, bytes, type(None))) | _NUMPYS
 _CONTAINERS = frozenset((list, tuple, dict))
 _WHOLE = _CONTAINERS | {set, frozenset}
 
-AT_ONCE = 32  #: items that take as long as an object that is gone through by itself
+AT_ONCE = 256  #: items that take as long as an object that is gone through by itself
 
 
 @dataclass(frozen=True)

@@ -134,8 +134,8 @@ def survey(
         kept.append(x)
         is_trusted |= alike.is_trusted(x)
         if type(x) in _SIZED and len(x) >= _LOOK:  # before it is gone through
-            bound.check_objects(found.searched, len(x) // AT_ONCE)
             bound.check(found.compared_so_far(x), found.searched)
+            bound.check_objects(found.searched, len(x) // AT_ONCE)
         data = plain_data(x, seen, found.outside.holders)
         if data is not None:
             data.note_in(found)
