@@ -244,6 +244,20 @@ def lengths_tokens_and_masks(w, tokens, masks):
     return total
 
 
+def tokens_and_kept(w, rows):
+    tokens = [int(abs(r[0]) * 9) % 6 for r in rows]
+    return w, tokens, [[x > -1.0 for x in row] for row in rows]
+
+
+@lengths.spelling(adapt=tokens_and_kept)
+def lengths_tokens_and_dropout(w, tokens, masks):
+    total = 0.0
+    for token, mask in zip(tokens, masks):
+        x = [tanh(a) / 0.9 if kept else 0.0 for a, kept in zip(w[token], mask)]
+        total = total + tanh(sum(x))
+    return total
+
+
 @lengths.spelling
 def lengths_keys_and_values(w, keys):
     query = [sum(row) for row in w[:4]]
