@@ -34,6 +34,7 @@ from chainrule.compiler.lift.graph import (
 from chainrule.compiler.lift.hashing import MASK, mix, mix_set
 from chainrule.compiler.lift.time_loop import Loop
 from chainrule.core.backend import kernels
+from chainrule.core.interrupts import safe_point
 
 __all__ = [
     "CONSTANT",
@@ -78,6 +79,7 @@ def canonicalise(
     if kernels is None:
         return canonicalise_in_python(recording, classes, keep_dead=keep_dead, loops=loops)
     notes = Annotations(recording, classes, keep_dead, loops)
+    safe_point()
     made = kernels.canonicalise(
         recording.inputs,
         recording.codes,

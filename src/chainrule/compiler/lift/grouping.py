@@ -45,6 +45,7 @@ from chainrule.compiler.lift.stages import Straight, check_members, levels, stag
 from chainrule.compiler.lift.strides import iteration_space
 from chainrule.compiler.lift.time_loop import Loop
 from chainrule.core.backend import kernels
+from chainrule.core.interrupts import safe_point
 
 MOST_SHAPES = 400
 SPARE = 50  # shapes that need no others like them
@@ -75,6 +76,7 @@ def group(
     ``arranged``: how to reorder the groups. ``spare``: how many shapes may be alone.
     """
     groups = grouped(graph, like, limit, structured, spare)
+    safe_point()
     if arranged is not None:
         groups = arranged.groups(graph, groups)
     longer = arranged.longer if isinstance(arranged, Beside) else like
@@ -86,6 +88,7 @@ def group(
             if i.is_copy
         }
     layout = _Layout(graph, recording, private, arrays, slots, copies)
+    safe_point()
     return layout.program(groups, arranged is not None)
 
 

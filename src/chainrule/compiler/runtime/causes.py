@@ -35,6 +35,11 @@ class Reason:
     def __str__(self) -> str:
         return self.text
 
+    @property
+    def is_length(self) -> bool:
+        """Whether lists, texts or arrays of other lengths or shapes are the reason."""
+        return self.advice == _LENGTH
+
 
 _STATIC = (
     "; use it in arithmetic, comparisons and subscripts only, and as a key where code does no more "

@@ -157,10 +157,16 @@ class Pipeline:
         return own_paths(most_frequent(self._tracer.source, self.structures))
 
     def reason_to_record(self) -> str | None:
-        """What most of several recordings were made for, and what to write instead."""
+        """What most of several recordings were made for, and what to write instead.
+
+        Nothing has to be for lists of other lengths, once these run on the code of a longer one.
+        """
         variants = self.kept()
         found = most_frequent(self._tracer.source, self.structures)
         if len(variants) < SEVERAL or found is None:
+            return None
+        shares = any(v.machine is not None and not (v.is_own or v.borrows) for v in variants)
+        if found.is_length and shares:
             return None
         times = reasons_for_recordings(variants).get(found, len(variants))
         return f"{found}{found.advice}" if 2 * times > len(variants) else None
