@@ -143,11 +143,7 @@ def test_a_graph_that_keeps_no_zeros_has_the_same_constants():
         less = given.without_zeros()
         assert less.places is not None
         assert less.without_zeros() is less
-        for some in (
-            np.arange(len(rows), dtype=np.int32),
-            np.array([3, 0, 3, 11]),
-            np.array([], int),
-        ):
+        for some in choices:
             wanted, found = (x.constants_of(some) for x in (given, less))
             assert found.tobytes() == wanted.tobytes()
         assert less.constants_of(np.int32(1)).tolist() == given.constants_of(1).tolist()
