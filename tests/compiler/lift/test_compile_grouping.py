@@ -1,5 +1,7 @@
 """Groups of a large graph, narrow addresses, and a graph without its recording."""
 
+import math
+
 import numpy as np
 import pytest
 from compile_view import View
@@ -128,3 +130,25 @@ def test_a_graph_without_its_recording_makes_the_same_program(monkeypatch, funct
     assert less.without_recording() is less
     call.__dict__["graph"] = less
     assert columns_of(call.program()) == wanted
+
+
+def test_a_graph_that_keeps_no_zeros_has_the_same_constants():
+    numbers = [0.0, 2.5, -0.0, math.nan, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    pairs = zip(numbers, numbers[::-1], strict=True)
+    choices = [np.arange(len(numbers), dtype=np.int32), np.array([3, 0, 3, 11]), np.array([], int)]
+    for rows in ([[x] for x in numbers], [[x, y] for x, y in pairs]):
+        given = graph_module.Given(
+            np.zeros(len(rows), np.int32), np.zeros(len(rows), np.bool_), np.array(rows)
+        )
+        less = given.without_zeros()
+        assert less.places is not None
+        assert less.without_zeros() is less
+        for some in choices:
+            wanted, found = (x.constants_of(some) for x in (given, less))
+            assert found.tobytes() == wanted.tobytes()
+        assert less.constants_of(np.int32(1)).tolist() == given.constants_of(1).tolist()
+
+
+def test_a_graph_keeps_all_constants_where_most_are_some():
+    given = graph_module.Given(np.zeros(3, np.int32), np.zeros(3, np.bool_), np.ones((3, 1)))
+    assert given.without_zeros() is given

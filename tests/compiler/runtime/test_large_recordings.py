@@ -18,7 +18,9 @@ from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import trace
 from chainrule.compiler.capture.walking import survey
-from chainrule.compiler.runtime import heap, notices, verification
+from chainrule.compiler.runtime import heap, notices, pipeline, verification
+from chainrule.compiler.runtime.ledger import Ledger
+from chainrule.compiler.runtime.pipeline import Pipeline
 from chainrule.compiler.runtime.variants import Path, Variant
 from chainrule.core.backend import kernels, modes
 from chainrule.core.errors import GraphNeeded
@@ -209,23 +211,46 @@ def test_a_gradient_that_only_detaching_changes_is_noticed(large):
         verification.check_against_eager(eager, state, variant, call)
 
 
-def test_machine_code_is_compared_with_eager_and_no_tape_is_made(large, monkeypatch):
+def many(p, tokens):
+    """Enough instructions for machine code, which is made at the first call."""
+    return sum(tanh(p[t] * (t + k)) for k in range(40) for t in tokens) * p[0]
+
+
+@native
+@pytest.mark.parametrize("lift", [True, None])
+def test_machine_code_is_compared_with_eager_and_no_tape_is_made(large, monkeypatch, lift):
     made = []
     monkeypatch.setattr(
         "chainrule.compiler.runtime.variants.executor", lambda r: made.append(r) or 1 / 0
     )
     monkeypatch.setattr(verification, "gradient_up_to", lambda *_: 1 / 0)
-    fast = chainrule.compile(selecting, lift=True, on_fallback="raise")
+    monkeypatch.setattr(Pipeline, "affords_building", lambda *_: True)
+    fast = chainrule.compile(many, lift=lift, on_fallback="raise")
     p = [0.3, -0.4, 0.5]
-    if kernels is None:
-        pytest.skip("the reference engine keeps every graph")
     found = fast.value_and_grad(p, [2, 0, 1, 1])
-    wanted = chainrule.value_and_grad(selecting)(p, [2, 0, 1, 1])
+    wanted = chainrule.value_and_grad(many)(p, [2, 0, 1, 1])
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-12)
     np.testing.assert_allclose(found[1], wanted[1], rtol=1e-12)
     assert fast.dispatch.last is Path.MACHINE
     assert View(fast).variant.recording.shed
     assert made == []
+
+
+@native
+def test_where_machine_code_turns_out_too_dear_the_tape_is_compared_with_eager(large, monkeypatch):
+    """What it costs is known once it is lifted, and by then its instructions are gone."""
+    asked, compared = [], []
+    real = pipeline.check_against_eager
+    monkeypatch.setattr(pipeline, "check_against_eager", lambda *a: compared.append(a) or real(*a))
+    monkeypatch.setattr(Pipeline, "affords_building", lambda *_: True)
+    monkeypatch.setattr(Ledger, "affords_building", lambda *a: asked.append(a) and False)
+    fast = chainrule.compile(many)
+    p = [0.3, -0.4, 0.5]
+    assert fast.value_and_grad(p, [2, 0, 1, 1]) == chainrule.value_and_grad(many)(p, [2, 0, 1, 1])
+    assert fast.dispatch.last is Path.TAPE
+    assert View(fast).variant.waits
+    assert asked
+    assert len(compared) == 1
 
 
 @pytest.mark.parametrize("factor", [1.0 + 1e-6, -1.0])

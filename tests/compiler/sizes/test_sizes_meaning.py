@@ -10,7 +10,7 @@ from chainrule import FallbackWarning, relu
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.marks import Marker, Marks
 from chainrule.compiler.capture.tracing import Trace, Tracer
-from chainrule.compiler.sizes import checking
+from chainrule.compiler.sizes import checking, meaning, serving
 from chainrule.compiler.sizes.meaning import Meaning
 
 LARGE = 30
@@ -310,3 +310,30 @@ def test_instructions_with_marks_refuse_what_they_do_not_have():
         kernels.Instructions([x], [], None, 3)
     assert marked.mark(chainrule.Value(2.0)) is None
     assert marked.mark(x) is not None
+
+
+# --- large calls ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 1 << 20])
+def test_marks_are_looked_up_as_in_a_set(monkeypatch, pieces):
+    monkeypatch.setattr(meaning, "MANY", pieces)
+    chance, answers = np.random.default_rng(0), []
+    for _ in range(200):
+        marks, known = (
+            chance.integers(0, 6, chance.integers(0, 8)).astype(np.uint32) for _ in range(2)
+        )
+        answers.append(meaning._are_among(marks, known.copy()))
+        assert answers[-1] == (set(marks.tolist()) <= set(known.tolist()))
+    assert {True, False} == set(answers)
+
+
+def test_no_machine_code_is_built_of_a_program_that_computes_something_else(monkeypatch):
+    built, real = [], serving.MachineCode
+    monkeypatch.setattr(serving, "MachineCode", lambda *a: built.append(1) or real(*a))
+    fast = chainrule.compile(a_term, sizes=example)
+    assert agrees(fast, a_term, example(12))
+    before = len(built)
+    with pytest.warns(FallbackWarning, match="sizes do not serve: at N=40"):
+        assert agrees(fast, a_term, example(40))
+    assert len(built) == before > 0

@@ -27,6 +27,7 @@ INPUT, CONSTANT, RULE, SUM, EXTREME, GATHER = range(6)
 _WORDS = ("input", "constant", "rule", "sum", "extreme", "gather")
 
 FEW = 2.0  # recorded instructions for a node: few of them are needed
+MANY = 2  # instructions for one that has a constant: it pays to keep these only
 OUTSIDE = mix(0, 9)  # signature of everything that does not depend on another iteration
 
 
@@ -41,6 +42,7 @@ class Given:
     codes: Ints
     number: npt.NDArray[np.bool_]
     constants: Floats
+    places: Ints | None = None  # the only rows that have constants, in order; None: all of them
 
     @classmethod
     def of(cls, recording: Recording) -> Given:
@@ -50,6 +52,25 @@ class Given:
     def chosen(self, rows: Ints) -> Given:
         """Some of it, in memory of its own."""
         return Given(self.codes[rows], self.number[rows], self.constants[rows])
+
+    def without_zeros(self) -> Given:
+        """The same, which keeps no constants of 0: most instructions have none."""
+        there = np.flatnonzero(self.constants.view(np.int64).any(axis=1))
+        if self.places is not None or MANY * len(there) > len(self.constants):
+            return self
+        constants = np.zeros((len(there) + 1, self.constants.shape[1]))
+        np.take(self.constants, there, axis=0, out=constants[1:], mode="clip")
+        places = np.full(len(there) + 1, -1, np.int32)  # the first stands for all of the others
+        places[1:] = there
+        return replace(self, constants=constants, places=places)
+
+    def constants_of(self, rows: Any) -> Floats:
+        """The constants of some rows."""
+        if self.places is None:
+            found: Floats = self.constants[rows]
+            return found
+        at = np.searchsorted(self.places, rows, side="right") - 1
+        return np.where((self.places[at] == rows)[..., None], self.constants[at], 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +110,12 @@ class Graph:
 
     def without_recording(self) -> Graph:
         """The same, not holding arrays of the recording where few of their rows are needed."""
-        if self.rows is not None or len(self.at) < FEW * len(self):
+        if self.rows is not None:
             return self
+        if len(self.at) < FEW * len(self):
+            return replace(self, given=self.given.without_zeros())
         rows = np.arange(len(self), dtype=np.int32)
-        return replace(self, given=self.given.chosen(self.origin), rows=rows)
+        return replace(self, given=self.given.chosen(self.origin).without_zeros(), rows=rows)
 
     @property
     def _rows(self) -> Ints:
@@ -100,13 +123,11 @@ class Graph:
 
     def constants_of(self, nodes: Any) -> Floats:
         """The numbers of rules and constants: the constant, plain number or static parameters."""
-        found: Floats = self.given.constants[self._rows[nodes]]
-        return found
+        return self.given.constants_of(self._rows[nodes])
 
     def numbers_of(self, nodes: Any) -> Floats:
         """The first of these: the constant or plain number."""
-        found: Floats = self.given.constants[self._rows[nodes], 0]
-        return found
+        return np.array(self.constants_of(nodes)[..., 0])
 
     def code_of(self, node: int) -> int:
         """The recording's code of a rule or an extreme, else 0."""
@@ -162,7 +183,7 @@ class Graph:
             assert row.shape == (n,)
         given = len(self.at) if self.rows is None else n
         assert self.given.codes.shape == self.given.number.shape == (given,)
-        assert len(self.given.constants) == given
+        assert self.given.places is not None or len(self.given.constants) == given
         products, plains = np.diff(self.product_at), np.diff(self.plain_at)
         for counts, flat in ((products, self.products), (plains, self.plains)):
             assert counts.shape == (n,)
