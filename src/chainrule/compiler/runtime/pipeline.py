@@ -565,7 +565,8 @@ class Pipeline:
             variant.waits = True
             self._ledger.put_off(built.cost)
             for other in (variant, *self.kept()):
-                if other.waits and len(other.recording) <= 2 * size:
+                # One that is built by way of this longer one does not wait just now.
+                if other.binding is None and len(other.recording) <= 2 * size:
                     other.build_cost = max(other.build_cost or 0.0, built.cost)
             return False
         if built.attempted:
