@@ -1,5 +1,6 @@
 """Batches and maps whose samples take many paths: they record and build what they have earned."""
 
+import itertools
 import math
 import random
 import warnings
@@ -268,3 +269,33 @@ def test_half_of_what_the_samples_of_a_map_take_eagerly_pays_for_its_code(built)
     assert math.isfinite(values.sum())
     assert fast.dispatch.counts.replayed > 95_000
     assert built
+
+
+def test_batches_of_mixed_lengths_are_all_machine_code_soon_and_few_are_lifted_in_vain(monkeypatch):
+    put_off, book = [], Ledger.put_off
+    monkeypatch.setattr(
+        Ledger, "put_off", lambda self, cost: (put_off.append(cost), book(self, cost))
+    )
+    rng = np.random.default_rng(0)
+
+    def network(p, xs):
+        state, total = [0.0] * 16, 0.0
+        for x, target in itertools.pairwise(xs):
+            sums = [sum(w * s for w, s in zip(row, state, strict=True)) for row in p["w"]]
+            state = [tanh(a + u * x) for a, u in zip(sums, p["u"], strict=True)]
+            total = total + (sum(v * s for v, s in zip(p["v"], state, strict=True)) - target) ** 2
+        return total
+
+    fast = chainrule.compile(network)
+    params = {"w": 0.4 * rng.normal(size=(16, 16)), "u": rng.normal(size=16) / 3}
+    params["v"] = rng.normal(size=16) / 3
+    samples = [(rng.normal(size=n),) for n in rng.integers(5, 18, 256)]
+    for k in range(140):
+        value, _ = fast.batch_value_and_grad(params, samples[k % 4 * 64 :][:64])
+    counts = fast.dispatch.counts
+    assert counts.traces == len({len(x) for (x,) in samples})
+    assert len(put_off) <= 6
+    variants = [v for known in fast.dispatch.structures.values() for v in known.variants]
+    assert all(v.binding is not None for v in variants)
+    each = [chainrule.value_and_grad(network)(params, *x)[0] for x in samples[k % 4 * 64 :][:64]]
+    assert value == pytest.approx(np.mean(each))

@@ -592,7 +592,8 @@ class Pipeline:
             variant.waits = True
             self._ledger.put_off(built.lifting, seconds)
             for other in (variant, *self.kept()):
-                if other.waits and _costs_alike(other, variant):
+                # One that is built by way of this longer one does not wait just now.
+                if other.binding is None and _costs_alike(other, variant):
                     other.build_cost = max(other.build_cost or 0.0, built.cost)
             return False
         if built.attempted:
