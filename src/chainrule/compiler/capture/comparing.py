@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.core.backend import kernels
@@ -47,6 +48,12 @@ class Compared:
             sum(map(len, arrays)),
             only_in_c,
         )
+
+    @staticmethod
+    def of_containers(held: Collection[Any]) -> Compared:
+        """Of the lists and dicts among some containers."""
+        lists = [x for x in held if type(x) is list]
+        return Compared.of(lists, [x for x in held if type(x) is dict], (), (), True)
 
     @property
     def seconds(self) -> float:

@@ -33,7 +33,7 @@ from chainrule.compiler.capture.captured import (
     dict_of,
     state_of,
 )
-from chainrule.compiler.capture.comparing import ENDLESS, Bound
+from chainrule.compiler.capture.comparing import ENDLESS, Bound, Compared
 from chainrule.compiler.capture.draws import RANDOM
 from chainrule.compiler.capture.known import ATOMS, DESCRIPTORS
 from chainrule.compiler.capture.modules import Modules, is_library
@@ -74,6 +74,7 @@ _NO_OBJECTS = (
 _PLAIN = (tuple, frozenset, property, staticmethod, classmethod, functools.cached_property)
 LIMIT = 4_000_000
 _SIZED = frozenset((list, tuple, dict, set, frozenset))
+_MANY = 64  # items of a container that is looked at before
 _LOOK = 1024  # objects after which it is looked whether they are too many
 GROWN = ", as of a list or dict that grows from call to call; pass it, or keep it elsewhere"
 #: what does not change itself, but holds other objects
@@ -133,9 +134,8 @@ def survey(
         seen.add(id(x))
         kept.append(x)
         is_trusted |= alike.is_trusted(x)
-        if type(x) in _SIZED and len(x) >= _LOOK:  # before it is gone through
-            bound.check(found.compared_so_far(x), found.searched)
-            bound.check_objects(found.searched, len(x) // AT_ONCE)
+        if bound is not ENDLESS and type(x) in _SIZED and len(x) >= _MANY:
+            _check_before(x, found, bound)
         data = plain_data(x, seen, found.outside.holders)
         if data is not None:
             data.note_in(found)
@@ -167,6 +167,17 @@ def survey(
     if found.outside:
         _refuse_unseen(found, [x for x in kept if isinstance(x, types.ModuleType)])
     return found
+
+
+def _check_before(x: Any, found: CapturedState, bound: Bound) -> None:
+    """Raise TooMuch where a container and its rows alone are, before they are gone through."""
+    held = [x]
+    if Compared.of_containers(held).seconds <= bound.comparing:
+        items = x.values() if type(x) is dict else x
+        held += [y for y in items if type(y) is list or type(y) is dict]
+    if Compared.of_containers(held).seconds > bound.comparing:
+        bound.check(found.compared_so_far(*held), found.searched)
+    bound.check_objects(found.searched, len(x) // AT_ONCE)
 
 
 def _inside(x: Any, found: CapturedState, is_trusted: bool) -> list[Any]:
