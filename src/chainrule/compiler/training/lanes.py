@@ -289,8 +289,8 @@ def _longest_first(rank: Addresses) -> Addresses:
     if keys.size and keys.max() < 2**31:
         keys = keys.astype(np.int32)
     keys.sort(axis=1)
-    places: Addresses = (keys % batch).astype(np.int64)
-    return places
+    order: Addresses = (keys % batch).astype(np.int64)
+    return order
 
 
 @functools.cache

@@ -32,8 +32,8 @@ from chainrule.trees import Array, Floats
 from chainrule.windows import Windows
 
 MOST_RATE = 1e3  # a larger one may make something of moments that are almost 0
-WORK = 10_000  # numbers that a step computes, in a microsecond or two: less than to meet takes
-CALLS = 100  # times as many in a call, for which threads are worth waking
+WORK = 30_000  # numbers that a step computes, in 3 microseconds or so: threads meet in one
+CALLS = 30  # times as many in a call, for which threads are worth waking
 TRIES = 3  # turns, each with one thread and with all, of which the middle one counts
 TRY_AGAIN = 16  # turns until it is seen again whether more threads, or fewer, are quicker
 AT_LAST = 128  # the same where more were quicker each time: then one alone is what costs
