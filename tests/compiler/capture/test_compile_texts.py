@@ -317,6 +317,14 @@ def test_few_texts_stay_part_of_the_structure():
     assert fast.dispatch.counts.traces == 3
 
 
+def test_recordings_of_one_text_go_once_texts_are_traced():
+    fast = compared(by_key, [(PARAMS, text) for text in words(60)])
+    variants = [v for x in fast.dispatch.structures.values() for v in x.variants]
+    assert fast.dispatch.texts == {1}
+    assert all(v.recording.selection.program.arguments > 0 for v in variants)
+    assert "is another text" not in fast.report()
+
+
 def test_few_texts_beside_one_that_varies_stay_part_of_the_structure():
     def f(p, kind, text):
         return sum(p[STOI[c]] for c in text) * (2 if kind.upper() == "TWICE" else 1)

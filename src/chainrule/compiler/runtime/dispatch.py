@@ -512,6 +512,8 @@ class Dispatch:
         if unrecorded is not None:
             return unrecorded
         if self.traces_texts and self._varying.found(call):
+            left = [x for key, x in self.structures.items() if self._varying.has_left(key)]
+            pipeline.forget([variant for x in left for variant in x.variants])
             structure = self._flattened_again(pipeline, call)
             ledger.changed()
         may_wait = not (at_once or self._is_asked_for or is_of_numbers(call) or self.notices.raises)

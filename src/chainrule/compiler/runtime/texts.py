@@ -69,6 +69,14 @@ class VaryingTexts:
                 nodes.add(outline(node))
         return {place: met[place] for place, _ in parts}
 
+    def has_left(self, key: Any) -> bool:
+        """Whether no call has a structure any more, as texts that are part of it are traced."""
+        if not isinstance(key, tuple):  # of a file's, once it is called
+            return False
+        (_, arguments, named, _), _ = key
+        parts = (*enumerate(arguments), *named)
+        return any(place in self.traced and _holds_text(node) for place, node in parts)
+
     def refuse(self, places: Texts) -> None:
         """Let the texts of some arguments be part of the structure again."""
         self.traced -= places
