@@ -551,7 +551,12 @@ def test_a_graph_that_does_not_fit_is_refused():
         with pytest.raises(AssertionError):
             replace(graph, **{name: row}).verify()
     given = graph.given
-    short = [replace(given, **{name: row[1:]}) for name, row in vars(given).items()]
+    rows = {name: row for name, row in vars(given).items() if row is not None}
+    short = [replace(given, **{name: row[1:]}) for name, row in rows.items()]
+    assert len(short) == 3
+    for many, last in ((2, len(given.codes)), (1, 0)):  # a row too far, and one constant too few
+        places = np.array([-1, last], np.int32)
+        short.append(replace(given, constants=given.constants[:many], places=places))
     codes = np.zeros_like(given.codes)
     for name, row in [
         ("gathers", np.zeros(1, np.int32)),

@@ -183,7 +183,9 @@ class Graph:
             assert row.shape == (n,)
         given = len(self.at) if self.rows is None else n
         assert self.given.codes.shape == self.given.number.shape == (given,)
-        assert self.given.places is not None or len(self.given.constants) == given
+        places = self.given.places
+        assert len(self.given.constants) == (given if places is None else len(places))
+        assert places is None or (places[0] == -1 and places[-1] < given)
         products, plains = np.diff(self.product_at), np.diff(self.plain_at)
         for counts, flat in ((products, self.products), (plains, self.plains)):
             assert counts.shape == (n,)
