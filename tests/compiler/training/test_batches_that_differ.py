@@ -274,7 +274,7 @@ def test_half_of_what_the_samples_of_a_map_take_eagerly_pays_for_its_code(built)
 def test_batches_of_mixed_lengths_are_all_machine_code_soon_and_few_are_lifted_in_vain(monkeypatch):
     put_off, book = [], Ledger.put_off
     monkeypatch.setattr(
-        Ledger, "put_off", lambda self, cost: (put_off.append(cost), book(self, cost))
+        Ledger, "put_off", lambda self, *costs: (put_off.append(costs), book(self, *costs))
     )
     rng = np.random.default_rng(0)
 

@@ -38,7 +38,7 @@ FEWEST = 16  # samples for which it pays to pack them
 #: what packing a sample takes that is not lists of integers, as ``mapping.costs`` counts
 PACKING = 120_000.0
 MOST_LISTS = 64  # gradients that are kept to be added together
-LOOKED = 100  # objects that could be looked at while lanes are looked for in vain
+LOOKED = 12  # objects that could be followed while lanes are looked for in vain
 ALIKE = 8  # samples for which it pays to look for the code of a length that was not met
 
 
