@@ -70,12 +70,15 @@ class VaryingTexts:
         return {place: met[place] for place, _ in parts}
 
     def has_left(self, key: Any) -> bool:
-        """Whether no call has a structure any more, as texts that are part of it are traced."""
+        """Whether no call has a structure any more, as texts or bools in it are traced.
+
+        Of arrays some are not, such as those of integers that are too large.
+        """
         if not isinstance(key, tuple):  # of a file's, once it is called
             return False
         (_, arguments, named, _), _ = key
         parts = (*enumerate(arguments), *named)
-        return any(place in self.traced and _holds_text(node) for place, node in parts)
+        return any(place in self.traced and _holds_text(node, (str, bool)) for place, node in parts)
 
     def refuse(self, places: Texts) -> None:
         """Let the texts of some arguments be part of the structure again."""
@@ -96,10 +99,10 @@ def _is_text(node: Node) -> bool:
     return is_text or node.type is bool or node.type is np.ndarray
 
 
-def _holds_text(node: Node) -> bool:
+def _holds_text(node: Node, kinds: tuple[type, ...] = (str, bool, np.ndarray)) -> bool:
     if isinstance(node, Branch):
-        return any(map(_holds_text, node.kinds))
-    return _is_text(node)
+        return any(_holds_text(item, kinds) for item in node.kinds)
+    return isinstance(node, Static) and node.type in kinds and _is_text(node)
 
 
 def _without_texts(node: Node) -> Node:
