@@ -254,6 +254,7 @@ def test_what_grows_outside_is_not_gone_through_again_and_again():
     assert sum(gone_through) < 60_000  # which is once, of a dict that had 60,000 items at its end
 
 
+@pytest.mark.skipif(chainrule.engine != "native", reason="in Python the gate looks at each call")
 def test_plain_calls_that_are_refused_are_left_to_the_gate():
     """Their results are floats, which do not tell how much was computed."""
     waiting = collections.deque([1.0, 2.0])
