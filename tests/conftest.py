@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,30 @@ _COMMON = {
 settings.register_profile("ci", max_examples=100, derandomize=True, **_COMMON)
 settings.register_profile("soak", max_examples=2_000, derandomize=False, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+FEW = 2  # sets of parameters of each test, on the second engine
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--few-parameters",
+        action="store_true",
+        help=f"of the compiler's tests with parameters the first {FEW} sets of each",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--few-parameters"):
+        return
+    met, kept, others = Counter[str](), [], []
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        met[name] += 1
+        is_kept = met[name] <= FEW or "compiler" not in item.path.parts
+        (kept if is_kept else others).append(item)
+    config.hook.pytest_deselected(items=others)
+    items[:] = kept
 
 
 def pytest_report_header() -> str:
