@@ -180,3 +180,29 @@ def test_numbers_that_are_not_finite_are_looked_at_without_a_warning():
     recording = recording_of(loss, [0.1 + 0.01 * k for k in range(40)], [0.5] * 40)
     assert not np.isfinite(recording.constants).all()
     assert len(Poles(recording).found()) == 40
+
+
+def test_a_chain_of_what_may_be_negative_is_gone_through_once(monkeypatch):
+    asked, needed = [], Poles._needed
+
+    def counted(self, i):
+        asked.append(i)
+        return needed(self, i)
+
+    monkeypatch.setattr(Poles, "_needed", counted)
+
+    def iterated(A, turns):
+        v = [1.0] * 3
+        for _ in range(turns):
+            w = [sum(a * x for a, x in zip(row, v, strict=True)) for row in A]
+            v = [x / sqrt(sum(y * y for y in w)) for x in w]
+        return v[0]
+
+    def steps(turns):
+        asked.clear()
+        fast = chainrule.compile(lambda A: iterated(A, turns), lift=True)
+        fast.value_and_grad([[0.5, -0.2, 0.1], [0.3, 0.4, -0.1], [0.2, 0.1, 0.6]])
+        return len(asked)
+
+    few = steps(10)
+    assert 0 < steps(40) < 6 * few

@@ -68,7 +68,8 @@ class Poles:
         self._owners = dict(
             zip(selected.tolist(), recording.selection.owners.tolist(), strict=True)
         )
-        self._safe: set[int] = set()  # never negative
+        self._safe: set[int] = set()  # never negative,
+        self._unsafe: set[int] = set()  # and perhaps negative
         self._are_alike: dict[tuple[int, int], bool] = {}
         self._are_positive: dict[int, bool] = {}
         self._are_doubtful: dict[int, bool] = {}
@@ -265,15 +266,14 @@ class Poles:
         """Whether it is made of squares and the like alone; in steps, as recordings are deep."""
         seen, waiting = set[int](), [i]
         while waiting:
-            i = waiting.pop()
-            if i in self._safe or i in seen:
+            here = waiting.pop()
+            if here in self._safe or here in seen:
                 continue
-            if i < 0:
+            needed = None if here < 0 or here in self._unsafe else self._needed(here)
+            if needed is None or not self._unsafe.isdisjoint(needed):
+                self._unsafe |= {i, here}  # else each of a chain of sums goes through all before
                 return False
-            needed = self._needed(i)
-            if needed is None:
-                return False
-            seen.add(i)
+            seen.add(here)
             waiting += needed
         self._safe |= seen
         return True
