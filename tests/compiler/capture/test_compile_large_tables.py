@@ -167,6 +167,15 @@ def a_row_in_a_tuple(p, at):
     return first + second * rows[at][0]
 
 
+def a_dict_for_a_row(p, at):
+    rows = [{"a": v * p[0], "b": v} for v in FLOATS]
+    first = rows[at]["a"]
+    kept, rows[3]["a"] = rows[3]["a"], p[1]
+    second = rows[at]["a"]
+    rows[3]["a"] = kept
+    return first + second * rows[at]["a"]
+
+
 def an_array(p, at):
     rows = [np.array([v, 1.0]) for v in FLOATS]
     first = rows[at][0]
@@ -191,7 +200,7 @@ def another_at_its_address(p, at):
 
 CHANGING = [
     *(stored, stored_by_another_name, grown, taken_away, put_back, sliced, turned_round, pushed),
-    *(a_row, a_row_in_a_tuple, an_array, captured, another_at_its_address),
+    *(a_row, a_row_in_a_tuple, a_dict_for_a_row, an_array, captured, another_at_its_address),
 ]
 
 
@@ -207,8 +216,16 @@ def test_what_is_changed_between_two_reads_is_read_as_it_is(function, kernels, m
 
 
 def test_a_changed_container_is_told_from_what_it_was():
-    inner, array = [1.0], np.array([1.0, 2.0])
-    for container in ([1, 2, 3], [inner, 2], (inner, 2), [array], ([array], [inner])):
+    inner, array, row = [1.0], np.array([1.0, 2.0]), {"a": 1.0}
+    for container in (
+        [1, 2, 3],
+        [inner, 2],
+        (inner, 2),
+        [array],
+        ([array], [inner]),
+        [row],
+        (row,),
+    ):
         findings = unchanged.Findings()
         assert findings.get(container) is None
         findings.put(container, "found")
@@ -216,6 +233,7 @@ def test_a_changed_container_is_told_from_what_it_was():
         assert findings.get([*container]) is None  # another list
         inner.append(2.0)
         array[1] += 1.0
+        row["a"] += 1.0
         if container == [1, 2, 3]:
             container[0] = 4
         assert findings.get(container) is None
