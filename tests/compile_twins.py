@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
 import chainrule
 from chainrule import Value
@@ -77,6 +78,22 @@ def outcome(f: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         return f(*arguments, **keywords)
     except Exception as error:
         return type(error).__name__, str(error)
+
+
+def assert_eagers_outcome(fast: Any, eager: Callable[..., Any], *arguments: Any) -> None:
+    """What a compiled function's `value_and_grad` gives, or raises, is what eager gives."""
+    got, wanted = outcome(fast.value_and_grad, *arguments), outcome(eager, *arguments)
+    if isinstance(wanted[0], str):
+        assert got == wanted
+        return
+    assert type(got[0]) is type(wanted[0])
+    assert got[0] == pytest.approx(wanted[0], rel=1e-12)
+    assert got[1] == pytest.approx(wanted[1], rel=1e-12)
+
+
+def recordings(fast: Any) -> int:
+    """How many recordings a report says there were."""
+    return int(fast.report().splitlines()[1].split("; ")[1].split(" ")[0])
 
 
 def graded(loss: Value, *params: Value) -> list[float]:

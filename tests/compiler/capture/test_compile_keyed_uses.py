@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
-from compile_twins import outcome
+from compile_twins import assert_eagers_outcome
 
 import chainrule
 
@@ -23,13 +23,7 @@ def compared(f, count=60, **options):
     for _ in range(count):
         p = [rng.uniform(-1, 1) for _ in range(5)]
         arguments = p, [rng.randrange(5) for _ in range(5)]
-        got, wanted = outcome(fast.value_and_grad, *arguments), outcome(eager, *arguments)
-        if isinstance(wanted[0], str):
-            assert got == wanted
-            continue
-        assert type(got[0]) is type(wanted[0])
-        assert got[0] == pytest.approx(wanted[0], rel=1e-12)
-        assert got[1] == pytest.approx(wanted[1], rel=1e-12)
+        assert_eagers_outcome(fast, eager, *arguments)
     return fast
 
 

@@ -7,6 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
+from compile_twins import recordings
 
 import chainrule
 from chainrule import relu, where
@@ -62,10 +63,6 @@ def same(f, calls, **options):
                 found.append((type(error), str(error)))
         assert found[0] == found[1], arguments
     return fast
-
-
-def recordings(fast):
-    return int(fast.report().splitlines()[1].split("; ")[1].split(" ")[0])
 
 
 ANY = {

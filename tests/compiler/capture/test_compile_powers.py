@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from compile_twins import outcome
+from compile_twins import outcome, recordings
 
 import chainrule
 
@@ -28,10 +28,6 @@ def compared(f, exponents, lift=None, count=60):
         assert got[0] == pytest.approx(wanted[0], rel=1e-12, abs=1e-13)
         assert got[1] == pytest.approx(wanted[1], rel=1e-12, abs=1e-13)
     return fast
-
-
-def recordings(fast):
-    return int(fast.report().splitlines()[1].split("; ")[1].split(" ")[0])
 
 
 def of_a_value(p, n):
