@@ -34,6 +34,17 @@ def test_each_argument_has_a_thread_which_the_next_call_finds_again():
     assert workers.are_alone()
 
 
+def test_a_thread_that_another_call_takes_first_is_replaced_by_a_new_one(monkeypatch):
+    class TakenJustNow(list):
+        def __bool__(self) -> bool:
+            return True  # as it was when this call looked
+
+    monkeypatch.setattr(crew, "_idle", TakenJustNow())
+    done: list[int] = []
+    assert crew.together(lambda k: done.append(k) or k, [1, 2], lambda: None) == 1
+    assert sorted(done) == [1, 2]
+
+
 def test_calls_at_the_same_time_do_not_wait_for_each_other():
     met = threading.Barrier(4, timeout=60)
 

@@ -58,6 +58,13 @@ class _Helper:
             raise raised
 
 
+def _idle_or_new() -> _Helper:
+    try:
+        return _idle.pop()
+    except IndexError:  # also where another thread took the last one just now
+        return _Helper()
+
+
 def together(
     function: Callable[[int], Any], arguments: Sequence[int], let_go: Callable[[], None]
 ) -> Any:
@@ -70,7 +77,7 @@ def together(
     try:
         try:
             while len(helpers) < len(arguments) - 1:
-                helpers.append(_idle.pop() if _idle else _Helper())
+                helpers.append(_idle_or_new())
         except RuntimeError:
             return None
         try:
