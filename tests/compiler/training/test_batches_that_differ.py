@@ -299,3 +299,13 @@ def test_batches_of_mixed_lengths_are_all_machine_code_soon_and_few_are_lifted_i
     assert all(v.binding is not None for v in variants)
     each = [chainrule.value_and_grad(network)(params, *x)[0] for x in samples[k % 4 * 64 :][:64]]
     assert value == pytest.approx(np.mean(each))
+
+
+@pytest.mark.parametrize("lift", [None, True])
+def test_each_sample_of_a_map_or_a_batch_is_counted_once(lift):
+    fast = chainrule.compile(lambda p, x: (p[0] * x + p[1]) ** 2 + p[0], lift=lift)
+    params = np.array([1.0, 2.0])
+    fast.map_value_and_grad(params, np.arange(40.0))
+    fast.batch_value_and_grad(params, [(float(k),) for k in range(100)])
+    counts = fast.dispatch.counts
+    assert (counts.calls, counts.replayed) == (140, 140)

@@ -208,11 +208,9 @@ class Dispatch:
 
         It is not counted as a call. ``build``: as above.
         """
-        if self.spends_freely:
-            return self.run(call, at_once=True, build=build)
         if self.waits():
             return EAGERLY
-        run = self._run(call, False, build, own=True)
+        run = self._run(call, self.spends_freely, build, own=True)
         self._tell(run)
         return run
 
