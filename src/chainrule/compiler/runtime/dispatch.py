@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 from chainrule.compiler.capture.arguments import Call, Texts, flatten_call
 from chainrule.compiler.capture.captured import CapturedState
@@ -39,6 +39,14 @@ from chainrule.core.interrupts import Held
 
 SERVED = 2  # calls by each recording, more than which are not few
 SAMPLES = 64  # of which the texts are looked at before any of them is recorded
+
+
+class Wanted(NamedTuple):
+    """What whoever asks for a run wants of it."""
+
+    at_once: bool = False  # a recording, whatever that costs,
+    build: bool = True  # and so machine code; if not ``at_once``, where it pays
+    own: bool = False  # a recording, and not only another one's code
 
 
 class Dispatch:
@@ -187,7 +195,7 @@ class Dispatch:
         ``at_once``: it is recorded, also where that will not pay for itself, and unless not
         ``build`` it is machine code if it can be.
         """
-        run = self._run(call, at_once, build)
+        run = self._run(call, Wanted(at_once, build, own=at_once))
         if run.variant is not None and run.variant.returns_several(call):
             run = Run(Path.EAGER, reason=f"it returns several Values{AMONG_VALUES}")
         if run.changes and self.may_keep and not at_once:
@@ -210,7 +218,7 @@ class Dispatch:
         """
         if self.waits():
             return EAGERLY
-        run = self._run(call, self.spends_freely, build, own=True)
+        run = self._run(call, Wanted(self.spends_freely, build, own=True))
         self._tell(run)
         return run
 
@@ -225,7 +233,7 @@ class Dispatch:
 
         It is not counted as a call. ``at_once``: whatever that costs, and nobody is told.
         """
-        run = self._run(call, at_once, build=True)
+        run = self._run(call, Wanted(at_once, own=at_once))
         if not at_once:
             self._tell(run)
         served = run.variant is not None
@@ -397,10 +405,8 @@ class Dispatch:
         elif is_served:
             self.notices.replays_do_not_pay(None)
 
-    def _run(self, call: Call, at_once: bool, build: bool, own: bool = False) -> Run:
-        """``own``: what serves it is to have a recording, and not only another one's code."""
-        own = own or at_once
-        is_due = self.gate.is_due and not at_once
+    def _run(self, call: Call, wanted: Wanted) -> Run:
+        is_due = self.gate.is_due and not wanted.at_once
         if self._waiting.end(self._pipeline):
             self._last = Path.EAGER
         ledger = self._ledger
@@ -409,13 +415,13 @@ class Dispatch:
             return Run(Path.EAGER, reason=call.refused)
         change = self._change()
         is_new = self._pipeline is None or change is not None
-        is_to_pay = not (at_once or self.notices.raises)
+        is_to_pay = not (wanted.at_once or self.notices.raises)
         if is_new and is_to_pay and not self._waiting.affords_recording(call):
             ledger.missed(0)
             return self._leave_unserved()  # not even what it reaches is looked for
-        may_wait = is_to_pay and not (self._is_asked_for or is_of_numbers(call))
+        bound = bound_of(ledger) if self._may_wait(call, wanted) else ENDLESS
         try:
-            pipeline = self._renewed(change, bound_of(ledger) if may_wait else ENDLESS)
+            pipeline = self._renewed(change, bound)
         except Unrecordable as reason:
             if isinstance(reason, TooMuch):
                 if ledger.instructions is None and not self._has_waited:
@@ -433,11 +439,15 @@ class Dispatch:
         if structure.blocked is not None:
             ledger.missed(0, call.size + len(call.ints))
             return Run(Path.EAGER, reason=structure.blocked)
-        run = self._replayed(pipeline, structure, call, at_once, build, own)
+        run = self._replayed(pipeline, structure, call, wanted)
         if run is not None:
             return run
-        is_due = is_due and not structure.variants
-        return self._unserved(pipeline, structure, call, at_once, build, own, is_due)
+        return self._unserved(pipeline, structure, call, wanted, is_due and not structure.variants)
+
+    def _may_wait(self, call: Call, wanted: Wanted) -> bool:
+        """Whether it may turn out that replays of a call would never pay."""
+        asked = wanted.at_once or self._is_asked_for or self.notices.raises
+        return not (asked or is_of_numbers(call))
 
     def _structure(self, pipeline: Pipeline, call: Call) -> tuple[Pipeline, Structure]:
         """What is known of such calls, by a pipeline that knows the classes that it brings too."""
@@ -452,17 +462,11 @@ class Dispatch:
         return pipeline, structure
 
     def _replayed(
-        self,
-        pipeline: Pipeline,
-        structure: Structure,
-        call: Call,
-        at_once: bool,
-        build: bool,
-        own: bool,
+        self, pipeline: Pipeline, structure: Structure, call: Call, wanted: Wanted
     ) -> Run | None:
         """A run of the first variant that serves a call; it may get machine code now."""
         for place, variant in enumerate(structure.variants):
-            if variant.borrows and own:
+            if variant.borrows and wanted.own:
                 continue  # whoever asks for a recording needs more of it than its machine code
             run = variant.run(call, variant.binding)
             if run is not None:
@@ -477,7 +481,7 @@ class Dispatch:
                 size = len(variant.recording)
                 self._ledger.replayed(size, nodes=variant.eager_nodes, tried=place)
                 if variant.may_join or (run.path is Path.TAPE and variant.waits):
-                    surely = at_once and build
+                    surely = wanted.at_once and wanted.build
                     asked = self._ledger.asked_for() if surely else nullcontext()
                     with Held(yields=True), asked:
                         if pipeline.build_when_worth_it(variant, call, surely):
@@ -490,9 +494,7 @@ class Dispatch:
         pipeline: Pipeline,
         structure: Structure,
         call: Call,
-        at_once: bool,
-        build: bool,
-        own: bool,
+        wanted: Wanted,
         is_due: bool,
     ) -> Run:
         """The run of a call that no variant serves: by other code, recorded now, or eager.
@@ -501,7 +503,7 @@ class Dispatch:
         """
         ledger = self._ledger
         with Held(yields=True):
-            borrowed = None if own else pipeline.run_shared(structure, call)
+            borrowed = None if wanted.own else pipeline.run_shared(structure, call)
             if borrowed is not None:
                 return borrowed
             unrecorded = pipeline.run_unrecorded(structure, call)
@@ -514,15 +516,17 @@ class Dispatch:
             pipeline.forget([variant for x in left for variant in x.variants])
             structure = self._flattened_again(pipeline, call)
             ledger.changed()
-        may_wait = not (at_once or self._is_asked_for or is_of_numbers(call) or self.notices.raises)
-        too_much = run_if_too_much(pipeline.captured, ledger) if may_wait else None
+        too_much = None
+        if self._may_wait(call, wanted):
+            too_much = run_if_too_much(pipeline.captured, ledger)
         if too_much is not None:
             return too_much
         plain, twin = (structure, call), None
+        at_once, build = wanted.at_once, wanted.build
         if not at_once:
             ledger.missed(len(structure.variants), call.size + len(call.ints))
             structure.misses += bool(structure.variants)
-            twin = None if own else pipeline.recorded_instead(structure, call)
+            twin = None if wanted.own else pipeline.recorded_instead(structure, call)
             if twin is not None:
                 structure, call = pipeline.structure(twin), twin
             if not self._waiting.may_record(call, structure, pipeline, is_due):

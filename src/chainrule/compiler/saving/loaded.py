@@ -23,7 +23,7 @@ from chainrule.compiler.lift.canonical import NotLiftable
 from chainrule.compiler.runtime.building import KnownLengths, machine_code
 from chainrule.compiler.runtime.costs import BUILD, REPLAY, allowance
 from chainrule.compiler.runtime.counts import Counts
-from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.dispatch import Dispatch, Wanted
 from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.machine import MachineCode
 from chainrule.compiler.runtime.pipeline import Options, Pipeline
@@ -285,8 +285,8 @@ class LoadedDispatch(Dispatch):
             for code in self._pipeline.codes.values():
                 _ = code.machine
 
-    def _run(self, call: Call, at_once: bool, build: bool, own: bool = False) -> Run:
-        self._ledger.at_once |= at_once and build
+    def _run(self, call: Call, wanted: Wanted) -> Run:
+        self._ledger.at_once |= wanted.at_once and wanted.build
         if call.roots:
             return EAGERLY
-        return super()._run(call, at_once, build, own)
+        return super()._run(call, wanted)
