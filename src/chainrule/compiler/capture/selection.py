@@ -113,6 +113,10 @@ class Selection:
         indices = [(gather.index, gather.candidates) for gather in self.gathers]
         return decider(self.program, indices, self.numbers, self.ranges, self.owners)
 
+    def forget_decider(self) -> None:
+        """Free that, until it is asked again."""
+        self.__dict__.pop("decider", None)
+
     def decide(self, integers: Sequence[int]) -> tuple[Ints, list[float]] | None:
         """The operands in ``places`` and the numbers for these integers; None: another path."""
         if self.decider is not None:

@@ -108,7 +108,7 @@ class Fit:
     allowed: npt.NDArray[np.bool_]  # the machine code's
     known: int  # how many operands followed integers then
     points: Points  # of each walk, here and in the machine code
-    active: npt.NDArray[np.bool_]  # what of the arena it uses
+    used: npt.NDArray[np.uint8]  # what of the arena it uses, a bit for each number
     among: Addresses | slice  # all of its inputs among those of the machine code
     rows: Rows | None = None  # what its walks read, where rows are data
 
@@ -136,8 +136,15 @@ class Fit:
 
     def may_select(self, choosers: Addresses | int, addresses: Addresses) -> npt.NDArray[np.bool_]:
         """Whether gathers may select what is there."""
-        found: npt.NDArray[np.bool_] = self.allowed[choosers, addresses] & self.active[addresses]
+        is_used = (self.used[addresses >> 3] >> (7 - (addresses & 7))) & 1
+        found: npt.NDArray[np.bool_] = self.allowed[choosers, addresses] & is_used.astype(np.bool_)
         return found
+
+    @property
+    def active(self) -> npt.NDArray[np.bool_]:
+        """Of each number of the arena, whether it uses it."""
+        found = np.unpackbits(self.used, count=self.allowed.shape[1] - 1)
+        return found.view(np.bool_)
 
     def gathered(self, positions: Ints) -> Addresses | None:
         """The addresses that gathers select for these operands; None where the code cannot.
@@ -293,7 +300,7 @@ class MachineCode:
             self._allowed,
             len(call.recording.selection.places),
             points,
-            active,
+            np.packbits(active),
             slice(call.recording.inputs) if call.among is None else call.among,
             rows,
         )

@@ -383,6 +383,7 @@ class Pipeline:
         joined = None if builder is None else builder.join(call, made)
         if joined is not None:
             self._ledger.joined(len(made.recording))
+            del made  # the variant lets go of it
             return self._added(structure, joined)
         variant = Variant.of(made)
         variant.build_cost = self._cost_beside(structure, variant) if cost is None else cost

@@ -148,6 +148,7 @@ class Variant:
         if not self.recording.shed:
             self._again = self.recording.fingerprint(), record
             self.recording = self.recording.without_instructions()
+            self.recording.selection.forget_decider()
 
     def recorded(self, call: Call) -> Recording | None:
         """The recording with its instructions; None where this call would take another path."""
