@@ -93,6 +93,18 @@ def unchecked(monkeypatch):
 
 
 @pytest.fixture
+def many(monkeypatch):
+    """So many operations that a recording is told of while it goes on: fewer where none is in C."""
+    from chainrule.compiler.capture import recorder
+    from chainrule.core.backend import kernels
+
+    if kernels is None:  # recording them takes ten seconds
+        monkeypatch.setattr(recorder, "PROGRESS", 0x3FF)
+        return 1_100
+    return 70_000
+
+
+@pytest.fixture
 def deep_recursion():
     """The literal seeds' algorithm recurses; give it room, and take it away again."""
     before = sys.getrecursionlimit()
