@@ -4,6 +4,7 @@
 `CHAINRULE_ENGINE=reference|native` chooses the engine: the whole suite runs over either.
 """
 
+import gc
 import math
 import os
 import signal
@@ -60,6 +61,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if is_kept else others).append(item)
     config.hook.pytest_deselected(items=others)
     items[:] = kept
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What was collected stays: tests that look for garbage need not go through all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> str:
