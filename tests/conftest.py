@@ -4,6 +4,7 @@
 `CHAINRULE_ENGINE=reference|native` chooses the engine: the whole suite runs over either.
 """
 
+import gc
 import math
 import os
 import signal
@@ -62,6 +63,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = kept
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What was collected stays: tests that look for garbage need not go through all of it."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_report_header() -> str:
     import chainrule
 
@@ -90,6 +98,18 @@ def unchecked(monkeypatch):
 
     monkeypatch.setattr(pipeline, "check_against_eager", lambda *_: None)
     monkeypatch.setattr(tracing, "confirm", lambda *_, **__: None)
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """So many operations that a recording is told of while it goes on: fewer where none is in C."""
+    from chainrule.compiler.capture import recorder
+    from chainrule.core.backend import kernels
+
+    if kernels is None:  # recording them takes ten seconds
+        monkeypatch.setattr(recorder, "PROGRESS", 0x3FF)
+        return 1_100
+    return 70_000
 
 
 @pytest.fixture

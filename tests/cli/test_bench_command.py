@@ -1,5 +1,6 @@
 """The command bench: who takes part, and a table that fits."""
 
+import gc
 import math
 import re
 
@@ -11,6 +12,14 @@ from chainrule.cli import app, bench
 from chainrule.cli.bench import Entry
 
 OWN = ["reference engine", "native engine", "tape", "compiled", "train, float64"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_again():
+    """What the session has collected: bench lets it go."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -232,7 +232,7 @@ def test_a_way_on_names_the_model_of_ones_own(chainrule, workplace):
     [
         ["--stream", "--block", "100000"],
         ["--width", "100000"],
-        ["--layers", "1000000"],
+        ["--layers", "10000", "--width", "1000"],
     ],
     ids=str,
 )

@@ -673,16 +673,6 @@ def test_a_row_may_do_anything_while_the_tape_runs():
     assert (t.number(3), out.tolist()) == (15.0, [5.0])
 
 
-@pytest.fixture
-def small_heap():
-    """A garbage collection looks at what is made from now on, not at the whole session's objects."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.mark.usefixtures("small_heap")
 def test_a_row_may_move_operands_while_the_tape_runs():
     """Its own sweep may end anywhere, but the next is right, and nothing is read out of bounds."""
     for i in range(count(ci=150, soak=5_000)):

@@ -28,10 +28,15 @@ def test_a_right_engine_passes_in_every_dialect(name, write):
     assert "Everything that was tried is right." in str(check)
 
 
+# Each trap of a later step takes their time and memory again.
+TO_STEP_5 = {"hangs", "eats memory"}
+
+
 @pytest.mark.parametrize("name", learners.WRONG)
 def test_a_wrong_engine_is_told_which_idea_is_missing(name, write):
     source, trap, idea = learners.WRONG[name]
-    check = lessons.check_file(write(source), step=7, seconds=2.0)
+    step = 5 if name in TO_STEP_5 else 7
+    check = lessons.check_file(write(source), step=step, seconds=2.0)
     assert not check.ok
     first = check.wrong[0]
     assert (first.trap, idea in first.idea) == (trap, True), str(check)

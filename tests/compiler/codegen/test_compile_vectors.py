@@ -19,6 +19,8 @@ import llvmlite.binding as llvm
 
 from chainrule.compiler.codegen import jit
 
+ENOUGH = 20  # programs, for a test to say something about them all
+
 SCRIPT = r"""
 import json, sys
 import numpy as np
@@ -108,7 +110,7 @@ def narrow():
 
 
 def agrees(found):
-    assert found["lifted"] > 20, "most of it must be machine code"
+    assert found["lifted"] > ENOUGH, "most of it must be machine code"
     assert found["worst"]["float64"] < 1e-9
     assert found["worst"]["float32"] < 1e-3
 
@@ -153,7 +155,7 @@ def test_the_code_compiles_for_arm64(narrow, triple, cpu):
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple(triple).create_target_machine(cpu=cpu, opt=2)
-    assert len(narrow["texts"]) > 20
+    assert len(narrow["texts"]) > ENOUGH
     vectors = 0
     for text in narrow["texts"]:
         assert "llvm.x86" not in text
@@ -161,6 +163,6 @@ def test_the_code_compiles_for_arm64(narrow, triple, cpu):
         module.triple = triple
         module.verify()
         assert machine.emit_object(module)
-        assembly = machine.emit_assembly(module)
-        vectors += ".2d" in assembly
-    assert vectors > 20, "the code uses vectors of two doubles"
+        if vectors <= ENOUGH:  # assembly takes as long again
+            vectors += ".2d" in machine.emit_assembly(module)
+    assert vectors > ENOUGH, "the code uses vectors of two doubles"
