@@ -121,7 +121,7 @@ class Flat:
                 self.narrow.append((len(self.floats), x.dtype.str))
             return self._add_float(x if isinstance(x, np.floating) else float(x))
         if kind is tuple:
-            return Tuple(self._items(x, floats_only))
+            return Tuple(self._row(x, floats_only))
         if isinstance(x, tuple) and hasattr(kind, "_make") and self.opens(x):
             return NamedTuple(self._items(x, floats_only), kind)
         if dataclasses.is_dataclass(kind) and self.opens(x):
@@ -195,20 +195,21 @@ class Flat:
         elif type(x) is not list:
             made = self._add_attributes(x, floats_only, is_record)
         else:
-            made = self._add_list(x.copy(), floats_only)  # another thread may change it meanwhile
+            made = List(self._row(x.copy(), floats_only))  # another thread may change it meanwhile
         self._count_container(x, floats_only)
         return made
 
-    def _add_list(self, x: list[Any], floats_only: bool) -> Node:
+    def _row(self, x: list[Any] | tuple[Any, ...], floats_only: bool) -> tuple[Node, ...]:
+        """What is in a list or tuple: of plain numbers, which may be many, at once."""
         kinds = set(map(type, x))
         if kinds == {int} and not floats_only:
             self.ints.extend(x)
-            return List((INT,) * len(x))
+            return (INT,) * len(x)
         if kinds == {float}:
             self.floats.extend(x)
             self.sizes.extend([1] * len(x))
-            return List((FLOAT,) * len(x))
-        return List(self._items(x, floats_only))
+            return (FLOAT,) * len(x)
+        return self._items(x, floats_only)
 
     def _add_attributes(self, x: Any, floats_only: bool, is_record: bool) -> Node:
         kind = type(x)

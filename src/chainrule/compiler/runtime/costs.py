@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from chainrule.core.backend import engine
 
 TRACING = 0.4  # the part of a recording's cost that is running the function once
+LISTED, FEW_LISTED = 1e-5, 1000  # seconds for each integer that is passed beyond so many
 OF_NUMBERS = 1.5  # times the cost, where no Values are passed: some stand-ins are Python's
 
 
@@ -67,9 +68,13 @@ class Beside:
         return self.listed * READING + self.choices * CHOOSING
 
 
-def recording_takes(instructions: int, of_numbers: bool) -> float:
-    """Seconds for a recording; ``of_numbers``: nothing in it is differentiated."""
-    return RECORD.of(instructions) * (OF_NUMBERS if of_numbers else 1.0)
+def recording_takes(instructions: int, of_numbers: bool, integers: int = 0) -> float:
+    """Seconds for a recording; ``of_numbers``: nothing in it is differentiated.
+
+    ``integers``: that are passed, be it that the function looks at few of them.
+    """
+    listed = LISTED * max(0, integers - FEW_LISTED)
+    return RECORD.of(instructions) * (OF_NUMBERS if of_numbers else 1.0) + listed
 
 
 def margins_take(instructions: int, has_decisions: bool) -> float:
