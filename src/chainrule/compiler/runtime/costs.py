@@ -39,6 +39,8 @@ else:
     JOIN, BUILD = Cost(4e-3, 1e-5), Cost(25e-3, 2e-5)
     REPLAY = Cost(6e-5, 2e-6)
 FINDING = 1.5e-3  # seconds for all that a function reaches, and for its code made recordable
+#: seconds of the allowance for code of both sides of branches, once: that of this package is
+CONVERTING = 0.08 if engine == "native" else 0.0  # rewritten too, in a process that begins
 SEARCHING = 8e-6  # seconds for each object that is gone through for that
 FLATTENING = 2e-7  # seconds for each number that is passed, where the fast path has no answer
 SAVED = 4e-8 if engine == "native" else 4e-6  # seconds by the fast path, for each instruction

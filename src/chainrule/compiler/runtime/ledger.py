@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from chainrule.compiler.runtime.costs import (
     BUILD,
     CALLING,
+    CONVERTING,
     COUNTING,
     EAGER,
     FINDING,
@@ -182,6 +183,8 @@ class Ledger:
         ``goes_other_ways``: the next call may need another, as there are branches.
         ``of_numbers``, ``integers``: as above. ``of_sides``: both sides of branches are computed.
         """
+        if of_sides and not self._has_sides:
+            allowance.left = max(0.0, allowance.left - CONVERTING)
         self._has_sides = of_sides
         instructions = self._of_eager(instructions)
         cost = self._dear * recording_takes(instructions, of_numbers, integers)
