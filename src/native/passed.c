@@ -412,6 +412,27 @@ static int look_at_instance(Look *w, PyObject *x) {
     return answer;
 }
 
+/* An OrderedDict without attributes, in its own order; an instance as to its words, of a class that is nobody's. */
+static int look_at_ordered(Look *w, PyObject *x) {
+    PyObject *attributes = PyObject_GetAttrString(x, "__dict__");
+    PyObject *pairs = attributes != NULL ? PyMapping_Items(x) : NULL;
+    int answer = -1;
+    if (pairs != NULL) {
+        Py_ssize_t count = PyList_Size(pairs);
+        int is_plain = PyDict_CheckExact(attributes) && PyDict_Size(attributes) == 0;
+        answer = is_plain ? put_words(w, INSTANCE_WORD, (int64_t)(uintptr_t)Py_TYPE(x)) : 0;
+        answer = answer > 0 ? put_words(w, DICT_WORD, count) : answer;
+        for (Py_ssize_t k = 0; k < count && answer > 0; k++) {
+            PyObject *pair = PyList_GetItem(pairs, k);
+            answer = put_key(w, PyTuple_GetItem(pair, 0));
+            answer = answer > 0 ? look_at(w, PyTuple_GetItem(pair, 1)) : answer;
+        }
+    }
+    Py_XDECREF(attributes);
+    Py_XDECREF(pairs);
+    return answer;
+}
+
 static int look_at_deque(Look *w, PyObject *x) {
     PyObject *most = PyObject_GetAttrString(x, "maxlen");
     PyObject *items = most != NULL ? PySequence_List(x) : NULL;
@@ -436,7 +457,7 @@ static int look_at_known(Look *w, PyObject *x, PyObject *known) {
 }
 
 /* What is none of the usual: as `opened` says for its type. A tuple has the names of fields; None is for
- * namespaces, Ellipsis for instances, False for deques, True for functions and items of an enum, of which there is
+ * namespaces, Ellipsis for instances, False for deques and OrderedDicts, True for functions and items of an enum, of which there is
  * one each, and a dict finds the one that stands for its equals. Nothing of this runs Python code; see FastPath.
  * Whether two instances are one is always looked at, as `==` may ask it. */
 static int look_at_opened(Look *w, PyObject *x) {
@@ -464,7 +485,10 @@ static int look_at_opened(Look *w, PyObject *x) {
     } else if (how == Py_Ellipsis) {
         answer = look_at_instance(w, x);
     } else {
-        answer = how == Py_False ? look_at_deque(w, x) : look_at_record(w, x, how);
+        int is_ordered = how == Py_False && PyDict_Check(x);
+        answer = is_ordered        ? look_at_ordered(w, x)
+                 : how == Py_False ? look_at_deque(w, x)
+                                   : look_at_record(w, x, how);
     }
     w->depth--;
     int matters = how == Py_Ellipsis || ((w->tells || w->held == held) && !PyTuple_Check(x));

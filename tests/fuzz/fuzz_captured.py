@@ -5,6 +5,13 @@ from __future__ import annotations
 from fuzz_drawing import Datum, Draw, Subject
 
 
+def _given(draw: Draw, keys: list[object]) -> str:
+    """An OrderedDict, or a dict, with some keys in any order."""
+    order = draw.rng.sample(keys, len(keys)) if draw.chance(0.5) else keys
+    pairs = ", ".join(f"({key!r}, {draw.number()})" for key in order)
+    return f"{'dict' if draw.chance(0.15) else 'OrderedDict'}([{pairs}])"
+
+
 def ordered(draw: Draw) -> Subject:
     """An OrderedDict of the module, and one that is built inside: their order is seen."""
     n = draw.size(3, 5)
@@ -39,13 +46,35 @@ for k, t in enumerate(tokens):
 for k, (t, v) in enumerate(seen.items()):
     loss = loss * 0.5 + (sum(v) if isinstance(v, list) else v) * (k + 1) + 0.1 * t
 """  # noqa: E501
-    parts = [outside, inside, outside + inside]
+    passed = """
+<<for k, (name, rate) in enumerate(given.items()):
+    loss = loss * <<0.5||0.9>> + rate * {W}[k % {N}]
+||for k, name in enumerate(<<given||reversed(given)||list(given)||given.keys()>>):
+    loss = loss * 0.5 + given[name] * {W}[(k + tokens[0]) % {N}]
+||loss = loss + (2.0 if given == ORDER else 1.0) * {W}[-1] * given[{FIRST}]
+||loss = loss + {W}[0] * given[{LAST}] * (2.0 if type(given) is OrderedDict else 1.0)>>
+"""
+    changed = """
+<<given.move_to_end(<<{FIRST}||{LAST}>><<||, last=False>>)
+loss = loss + {W}[0] * next(iter(given.values()))
+||loss = loss + {W}[0] * given.popitem(<<||last=False>>)[1] + len(given)
+||given[<<{FIRST}||9>>] = given[{LAST}] * 0.5
+loss = loss + {W}[-1] * next(<<iter||reversed>>(given.values()))>>
+"""
+    is_passed = draw.mode != "map" and draw.chance(0.5)
+    if is_passed:
+        shown = draw.mode in ("value_and_grad", "call", "values")  # what becomes of arguments
+        parts = [passed, passed + outside, *[changed, changed + passed] * shown]
+    else:
+        parts = [outside, inside, outside + inside]
     body = "loss = {W}[0]\n" + draw.rng.choice(parts)
     events = ["ORDER.move_to_end(next(iter(ORDER)))", "ORDER.move_to_end([*ORDER][-1], last=False)"]
     events += [f"ORDER[{keys[1]!r}] = {draw.number()}", f"ORDER[9] = {draw.number()}"]
     events += ["ORDER[0.5] = ORDER.popitem(last=False)[1]", "ORDER = OrderedDict(ORDER)"]
     events += [f"ORDER[{keys[0]!r}] = ORDER.pop({keys[0]!r}, 0.25)"]
     data = [draw.tokens("tokens", n - 1, 1, 5)]
+    if is_passed:
+        data.append(Datum("given", lambda: _given(draw, keys)))
     return Subject(module, draw.spelled(body, **words), p, data, events)
 
 

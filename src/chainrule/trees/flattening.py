@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -37,6 +37,7 @@ from chainrule.trees.structure import (
     Namespace,
     Node,
     Opaque,
+    Ordered,
     Record,
     SameValue,
     Static,
@@ -50,7 +51,7 @@ Floats = npt.NDArray[np.float64]
 STRIDES, OBJECTS = "strides", "objects"  # begin the words on an array that is no plain one
 LONGEST_TEXT = 4096  # characters that are integers; a longer text is static
 _NEVER_CHANGING = frozenset((datetime.date, datetime.timedelta))
-OPENED = frozenset((SimpleNamespace, deque))  # beside lists, dicts, tuples and records
+OPENED = frozenset((SimpleNamespace, deque, OrderedDict))  # beside lists, dicts, tuples and records
 
 
 @dataclass(eq=False)
@@ -121,7 +122,7 @@ class Flat:
                 self.narrow.append((len(self.floats), x.dtype.str))
             return self._add_float(x if isinstance(x, np.floating) else float(x))
         if kind is tuple:
-            return Tuple(self._items(x, floats_only))
+            return Tuple(self._row(x, floats_only))
         if isinstance(x, tuple) and hasattr(kind, "_make") and self.opens(x):
             return NamedTuple(self._items(x, floats_only), kind)
         if dataclasses.is_dataclass(kind) and self.opens(x):
@@ -182,33 +183,37 @@ class Flat:
         if not floats_only and id(x) in self._containers:
             return Again(self._containers[id(x)])
         made: Node
-        if type(x) is dict:
+        if type(x) is dict or type(x) is OrderedDict:
+            if type(x) is OrderedDict and vars(x):
+                return self._add_opaque(x, " with attributes")
             if any(type(key) is float and (key != key or str(key) == "-0.0") for key in x):
                 return self._add_opaque(x)  # equal keys that are not the same
             for key in x:
                 if type(key) is not str and type(key) is not int and not self.is_key(key):
                     return self._add_opaque(x, f" with a {type(key).__name__} for a key")
             items = self._items(x.values(), floats_only)
-            made = Dict(items, tuple([(exactly(key), key) for key in x]))
+            of_kind = Dict if type(x) is dict else Ordered
+            made = of_kind(items, tuple([(exactly(key), key) for key in x]))
         elif type(x) is deque:
             made = Deque(self._items(x, floats_only), x.maxlen)
         elif type(x) is not list:
             made = self._add_attributes(x, floats_only, is_record)
         else:
-            made = self._add_list(x.copy(), floats_only)  # another thread may change it meanwhile
+            made = List(self._row(x.copy(), floats_only))  # another thread may change it meanwhile
         self._count_container(x, floats_only)
         return made
 
-    def _add_list(self, x: list[Any], floats_only: bool) -> Node:
+    def _row(self, x: list[Any] | tuple[Any, ...], floats_only: bool) -> tuple[Node, ...]:
+        """What is in a list or tuple: of plain numbers, which may be many, at once."""
         kinds = set(map(type, x))
         if kinds == {int} and not floats_only:
             self.ints.extend(x)
-            return List((INT,) * len(x))
+            return (INT,) * len(x)
         if kinds == {float}:
             self.floats.extend(x)
             self.sizes.extend([1] * len(x))
-            return List((FLOAT,) * len(x))
-        return List(self._items(x, floats_only))
+            return (FLOAT,) * len(x)
+        return self._items(x, floats_only)
 
     def _add_attributes(self, x: Any, floats_only: bool, is_record: bool) -> Node:
         kind = type(x)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -215,7 +215,8 @@ class Branch(Node):
             return self.type._make(items)
         if isinstance(self, Dict):
             keys = [key for _, key in self.keys] if like is None else like
-            return dict(zip(keys, items, strict=True))
+            kind = OrderedDict if isinstance(self, Ordered) else dict
+            return kind(zip(keys, items, strict=True))
         if isinstance(self, Namespace):
             made = object.__new__(self.type) if self.type is not SimpleNamespace else self.type()
             vars(made).update(zip(self.names, items, strict=True))
@@ -266,6 +267,14 @@ class Dict(Branch):
 
     def __repr__(self) -> str:
         return repr({key: item for (_, key), item in zip(self.keys, self.items, strict=True)})
+
+
+@node
+class Ordered(Dict):
+    """An ``OrderedDict``: it compares its order too, and has methods that change it."""
+
+    def __repr__(self) -> str:
+        return f"OrderedDict({super().__repr__()})"
 
 
 @node

@@ -1,9 +1,10 @@
 """Integers passed to a compiled function: run-time indices, numbers, or static. Never frozen."""
 
+import collections
 import itertools
 import math
 import operator
-from collections import Counter
+from collections import Counter, deque
 
 import numpy as np
 import pytest
@@ -111,6 +112,32 @@ def test_a_token_used_by_while_gives_as_many_turns():
 
 
 REMAP = [0, 1, 2, 3, 0, 5]  # the identity, but for one entry
+
+
+def last_by_keyword(p, xs, n):
+    window = deque(maxlen=n)
+    for x in xs:
+        window.append(p[0] * x)
+    return sum(window) + p[1] * (window.maxlen or 0)
+
+
+def last_by_position(p, xs, n):
+    return sum(p[0] * x for x in collections.deque(xs, n)) + p[1]
+
+
+@pytest.mark.parametrize("f", [last_by_keyword, last_by_position])
+def test_how_many_fit_in_a_deque_is_static(f):
+    fast, eager = chainrule.compile(f), chainrule.value_and_grad(f)
+    for n in (2, 3, 2, None, 0, 3, 5, 2):
+        for xs in ([1.0, 2.0, 3.0], [0.5, -2.0, 4.0]):
+            assert fast.value_and_grad([0.5, 2.0], xs, n) == eager([0.5, 2.0], xs, n)
+    assert (fast.dispatch.counts.replayed, fast.dispatch.counts.traces) == (16, 5)
+    for n, error in ((-1, ValueError), (2.0, TypeError)):
+        with pytest.raises(error) as wanted:
+            eager([0.5, 2.0], [1.0], n)
+        with pytest.raises(error) as found:
+            fast.value_and_grad([0.5, 2.0], [1.0], n)
+        assert str(found.value) == str(wanted.value)
 
 
 def test_a_lookup_table_with_one_odd_entry_is_followed():

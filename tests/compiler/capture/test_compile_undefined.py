@@ -348,8 +348,11 @@ def test_one_more_error_of_a_kind_that_eager_raises_at_the_same_line_is_noticed(
     assert same(script).eager == 4
 
 
+QUEUE = collections.deque  # under a name that tells nothing
+
+
 def recording_only(x, tokens):
-    return x * len(collections.deque([1.0] * 9, maxlen=tokens[0]))  # here
+    return x * len(QUEUE([1.0] * 9, maxlen=tokens[0]))  # here
 
 
 def test_an_error_that_only_a_recording_raises_is_reported_and_not_tried_again():

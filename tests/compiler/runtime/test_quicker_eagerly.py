@@ -1,6 +1,7 @@
 """Calls that eager mode answers, because replays would compare too much."""
 
 import collections
+import itertools
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import chainrule
 from chainrule import FallbackWarning
 from chainrule.compiler.capture import comparing, tracing, walking
+from chainrule.compiler.capture.recorder import Recorder
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.runtime.ledger import allowance
 
@@ -198,6 +200,46 @@ def test_numbers_in_arrays_are_quick_to_read():
     calls = [([0.5, 2.0], rng.normal(size=300)) for _ in range(300)]
     _, replayed = replays(lambda p, xs: p[0] * xs[3] + p[1] * xs[7] + p[0] * p[1], calls)
     assert replayed > 290
+
+
+def scored(p, start, tokens):
+    """A few tokens of a long text that is passed."""
+    rows = [p[tokens[start + k]] for k in range(8)]
+    return sum((a[0] * b[1] - a[1]) ** 2 for a, b in itertools.pairwise(rows))
+
+
+def scored_calls(tokens, count):
+    rng = np.random.default_rng(1)
+    params = rng.normal(size=(5, 2)).tolist()
+    starts = rng.integers(0, len(tokens) - 8, count).tolist()
+    return [(params, start, tokens) for start in starts]
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_long_text_of_which_little_is_read_is_not_even_recorded(kind, monkeypatch):
+    """A recording has an input for each token, and what chooses has one for each, each time."""
+    rng = np.random.default_rng(1)
+    calls = scored_calls(kind(rng.integers(0, 5, 100_000).tolist()), 30)
+    monkeypatch.setattr(tracing.Tracer, "trace", None)
+    fast, replayed = replays(scored, calls)
+    assert (fast.dispatch.counts.traces, replayed) == (0, 0)
+
+
+def test_who_asks_for_replays_of_a_long_text_gets_them():
+    allowance.left = np.inf
+    tokens = np.random.default_rng(1).integers(0, 5, 6_000).tolist()
+    assert replays(scored, scored_calls(tokens, 5), lift=False)[1] == 5
+
+
+def test_choices_among_the_tokens_of_a_long_text_ask_nothing_of_each_of_them(monkeypatch):
+    """``max`` is a stand-in while a function is recorded: the recorder is not to use it."""
+    asked, original = [], Recorder.detached_operand
+    monkeypatch.setattr(
+        Recorder, "detached_operand", lambda own, x: asked.append(x) or original(own, x)
+    )
+    tokens = np.random.default_rng(1).integers(0, 5, 3_000).tolist()
+    assert replays(scored, scored_calls(tokens, 1), lift=False)[1] == 1
+    assert len(asked) < 1_000
 
 
 def test_who_asks_for_replays_of_a_table_gets_them():

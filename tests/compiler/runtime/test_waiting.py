@@ -140,7 +140,7 @@ def test_where_lengths_vary_independently_calls_wait_for_others_alike():
     f.ledger.ran_eagerly(10**5)
     f.gate.path, f.counts.calls = object(), 1
     assert f.waiting.now(SPREAD) == Wait(Until.DUE, LONGEST_COUNT)
-    call, structure = SimpleNamespace(key=(True,), values=()), SimpleNamespace(variants=[])
+    call, structure = SimpleNamespace(key=(True,), values=(), ints=[]), SimpleNamespace(variants=[])
     assert not f.waiting.may_record(call, structure, SPREAD, is_due=False)
     assert f.waiting.may_record(call, structure, SPREAD, is_due=True)
     f.waiting.enter(RECORDED)

@@ -307,7 +307,8 @@ def _any_node(node: Node, test: Callable[[Node], bool]) -> bool:
 
 def _listed(node: Node) -> int:
     if isinstance(node, Branch):
-        return sum(map(_listed, node.items))
+        plain = all(isinstance(kind, Number) for kind in node.kinds)
+        return len(node.items) if plain else sum(map(_listed, node.items))
     return int(isinstance(node, Number))
 
 

@@ -58,6 +58,7 @@ from chainrule.compiler.capture.making import (
     Keys,
     make_counter,
     make_defaultdict,
+    make_deque,
     make_dict,
     make_frozenset,
     make_set,
@@ -470,6 +471,7 @@ _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
     frozenset: make_frozenset,
     collections.Counter: make_counter,
     collections.defaultdict: make_defaultdict,
+    collections.deque: make_deque,
     hasattr: _hasattr,
     getattr: _getattr,
     **{getter: asking_getter(getter) for getter in GETTERS},
@@ -519,6 +521,7 @@ _MODULES = {
         for kind, make in (
             (collections.Counter, make_counter),
             (collections.defaultdict, make_defaultdict),
+            (collections.deque, make_deque),
         )
     },
     (datetime, "timedelta"): (datetime.timedelta, types.SimpleNamespace(timedelta=_timedelta)),

@@ -237,7 +237,8 @@ class IntegerRecorder:
         """Record a step; raises what it raises."""
         key = (name, operands)
         if key not in self._known:
-            given = [self.value(i) for i in operands]
+            kept, values = self.kept, self.values  # a choice may be among thousands
+            given = [kept[-1 - i] if i < 0 else values[i] for i in operands]
             if name in _BITS and _bits(name, *given) > MOST_BITS:
                 self._forbid("integers of more than 65,536 bits")
             try:
@@ -246,7 +247,8 @@ class IntegerRecorder:
                 for node in operands:
                     self.guard(node, False, errors.caller())
                 raise
-            if name != "read" and max(operands) < 0 and not self._recalls(operands[0]):
+            is_constant = name != "read" and all(i < 0 for i in operands)  # max is a stand-in now
+            if is_constant and not self._recalls(operands[0]):
                 self._known[key] = self.constant(value)  # in every call
             else:
                 self.made.append(key)
@@ -281,17 +283,20 @@ class IntegerRecorder:
 
     def finish(self) -> tuple[IntegerProgram, Callable[[int], int]]:
         """The program, and where each node went in it."""
-        first = self.arguments + len(self.kept)
+        arguments, kept = self.arguments, len(self.kept)
 
         def place(node: int) -> int:
             if node < 0:
-                return self.arguments - 1 - node
-            return node if node < self.arguments else node - self.arguments + first
+                return arguments - 1 - node
+            return node if node < arguments else node + kept
 
-        steps = tuple((name, tuple(place(i) for i in operands)) for name, operands in self.made)
+        steps = tuple(
+            (name, tuple([i if 0 <= i < arguments else place(i) for i in operands]))
+            for name, operands in self.made
+        )
         guards = tuple(
             IntegerGuard(place(g.node), g.expected, g.truth, g.line) for g in self._guards.values()
         )
-        kept = tuple([x.finished() if isinstance(x, Draws) else x for x in self.kept])
-        program = IntegerProgram(self.arguments, kept, steps, guards, self.bounded)
+        constants = tuple([x.finished() if isinstance(x, Draws) else x for x in self.kept])
+        program = IntegerProgram(self.arguments, constants, steps, guards, self.bounded)
         return program, place

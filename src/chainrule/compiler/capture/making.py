@@ -7,12 +7,13 @@ In: ``{}``, ``set(items)``, ``Counter(items)`` and their like, and stores into t
 from __future__ import annotations
 
 import types
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from chainrule.compiler.capture.keyed import FACTORIES, KeyedDict, KeyedSet, is_keyed
 from chainrule.compiler.capture.newness import is_stored
+from chainrule.compiler.capture.standins import plain
 from chainrule.compiler.capture.traced import Traced
 from chainrule.core import errors
 from chainrule.core.backend import modes
@@ -53,6 +54,12 @@ def _set_maker(kind: Any) -> Callable[..., Any]:
 
 
 make_set, make_frozenset = _set_maker(set), _set_maker(frozenset)
+
+
+def make_deque(*given: Any, **named: Any) -> Any:
+    """``deque(items, maxlen=n)``: C code wants a true integer, so that how many fit is static."""
+    named = {name: plain(x) for name, x in named.items()}
+    return deque(*given[:1], *map(plain, given[1:]), **named)
 
 
 class Keys:

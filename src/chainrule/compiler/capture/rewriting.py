@@ -46,7 +46,7 @@ WATCHED = frozenset(
 #: attributes of modules that make generators of random numbers, containers, spans of time, or what
 #: asks for attributes
 MAKERS = frozenset(
-    "Random default_rng Counter defaultdict timedelta attrgetter methodcaller".split()
+    "Random default_rng Counter defaultdict deque timedelta attrgetter methodcaller".split()
 )
 #: names under which functions that keep their results in a cache were found so far
 CACHED: set[str] = set()

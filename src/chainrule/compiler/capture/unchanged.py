@@ -24,10 +24,11 @@ _Held = tuple[Any, tuple[Any, ...]]
 class Contents:
     """What a list, tuple or string holds, and the lists, tuples, dicts and arrays in it."""
 
-    def __init__(self, container: Any) -> None:
+    def __init__(self, container: Any, is_fixed: bool = False) -> None:
+        """``is_fixed``: nothing of it can change, as of a text."""
         self._held: list[_Held] = []
         self._arrays: list[tuple[Any, Any, bytes]] = []
-        if type(container) is not str:
+        if not is_fixed and type(container) is not str:
             self._note(container)
         self._checks = None if kernels is None else kernels.Checks(tuple(self._held))
 
@@ -80,9 +81,9 @@ class Findings:
             return None
         return found[2]
 
-    def put(self, container: Any, found: Any) -> None:
+    def put(self, container: Any, found: Any, is_fixed: bool = False) -> None:
         """Keep what was found of a container as it is now."""
-        self._found[id(container)] = container, Contents(container), found
+        self._found[id(container)] = container, Contents(container, is_fixed), found
 
     def clear(self) -> None:
         """Let go of all containers."""

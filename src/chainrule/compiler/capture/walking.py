@@ -74,6 +74,7 @@ _NO_OBJECTS = (
 _PLAIN = (tuple, frozenset, property, staticmethod, classmethod, functools.cached_property)
 LIMIT = 4_000_000
 _SIZED = frozenset((list, tuple, dict, set, frozenset))
+_COMPARED_IN_C = frozenset((list, dict))
 _MANY = 64  # items of a container that is looked at before
 _LOOK = 1024  # objects after which it is looked whether they are too many
 GROWN = ", as of a list or dict that grows from call to call; pass it, or keep it elsewhere"
@@ -173,11 +174,12 @@ def _check_before(x: Any, found: CapturedState, bound: Bound) -> None:
     """Raise TooMuch where a container and its rows alone are, before they are gone through."""
     held = [x]
     if Compared.of_containers(held).seconds <= bound.comparing:
+        bound.check_objects(found.searched, len(x) // AT_ONCE)
         items = x.values() if type(x) is dict else x
-        held += [y for y in items if type(y) is list or type(y) is dict]
+        if not _COMPARED_IN_C.isdisjoint(map(type, items)):  # in C: most have none
+            held += [y for y in items if type(y) in _COMPARED_IN_C]
     if Compared.of_containers(held).seconds > bound.comparing:
         bound.check(found.compared_so_far(*held), found.searched)
-    bound.check_objects(found.searched, len(x) // AT_ONCE)
 
 
 def _inside(x: Any, found: CapturedState, is_trusted: bool) -> list[Any]:

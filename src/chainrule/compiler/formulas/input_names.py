@@ -30,6 +30,7 @@ from chainrule.trees import (
     Node,
     Number,
     Numbers,
+    Ordered,
     Record,
     Static,
     Text,
@@ -167,7 +168,9 @@ def kinds(structure: Node, path: str) -> list[tuple[str, str]]:
     if [x.path for x in _leaves(structure, "", path)] == [path]:
         return [(f"container_types({path})", repr(_kind(structure)))]
     found = []
-    if isinstance(structure, List | Tuple | Dict):
+    if isinstance(structure, Ordered):
+        found = [(f"type({path}).__name__", repr("OrderedDict"))]
+    elif isinstance(structure, List | Tuple | Dict):
         found = [(f"type({path}).__name__", repr(type(structure).__name__.lower()))]
     elif isinstance(structure, NamedTuple | Record):
         found = [(f"type({path}).__name__", repr(structure.type.__name__))]

@@ -168,7 +168,7 @@ def _part(first: Passed, count: int) -> Build:
 
     def part(*given: Any) -> Any:
         items = container(*given)
-        if type(items) is dict:
+        if isinstance(items, dict):
             return [items[start + k] for k in range(count)]
         if type(items) is deque:
             items = list(items)
@@ -264,7 +264,8 @@ def _is_writeable(array: Array) -> bool:
 
 def with_attributes(containers: Sequence[Any]) -> list[Any]:
     """Some containers, and the dicts in which those of them that are objects have attributes."""
-    return [*containers, *[vars(x) for x in containers if hasattr(x, "__dict__")]]
+    objects = [x for x in containers if hasattr(x, "__dict__") and not isinstance(x, dict)]
+    return [*containers, *map(vars, objects)]
 
 
 def come_once(changed: Sequence[Any], arguments: Sequence[Any], keywords: dict[str, Any]) -> bool:

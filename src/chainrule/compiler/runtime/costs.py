@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from chainrule.core.backend import engine
 
 TRACING = 0.4  # the part of a recording's cost that is running the function once
+LISTED, FEW_LISTED = 1e-5, 1000  # seconds for each integer that is passed beyond so many
 OF_NUMBERS = 1.5  # times the cost, where no Values are passed: some stand-ins are Python's
 
 
@@ -38,6 +39,8 @@ else:
     JOIN, BUILD = Cost(4e-3, 1e-5), Cost(25e-3, 2e-5)
     REPLAY = Cost(6e-5, 2e-6)
 FINDING = 1.5e-3  # seconds for all that a function reaches, and for its code made recordable
+#: seconds of the allowance for code of both sides of branches, once: that of this package is
+CONVERTING = 0.08 if engine == "native" else 0.0  # rewritten too, in a process that begins
 SEARCHING = 8e-6  # seconds for each object that is gone through for that
 FLATTENING = 2e-7  # seconds for each number that is passed, where the fast path has no answer
 SAVED = 4e-8 if engine == "native" else 4e-6  # seconds by the fast path, for each instruction
@@ -67,9 +70,13 @@ class Beside:
         return self.listed * READING + self.choices * CHOOSING
 
 
-def recording_takes(instructions: int, of_numbers: bool) -> float:
-    """Seconds for a recording; ``of_numbers``: nothing in it is differentiated."""
-    return RECORD.of(instructions) * (OF_NUMBERS if of_numbers else 1.0)
+def recording_takes(instructions: int, of_numbers: bool, integers: int = 0) -> float:
+    """Seconds for a recording; ``of_numbers``: nothing in it is differentiated.
+
+    ``integers``: that are passed, be it that the function looks at few of them.
+    """
+    listed = LISTED * max(0, integers - FEW_LISTED)
+    return RECORD.of(instructions) * (OF_NUMBERS if of_numbers else 1.0) + listed
 
 
 def margins_take(instructions: int, has_decisions: bool) -> float:

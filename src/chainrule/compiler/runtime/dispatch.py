@@ -27,7 +27,13 @@ from chainrule.compiler.runtime.ledger import Ledger
 from chainrule.compiler.runtime.memory import memory
 from chainrule.compiler.runtime.notices import Notices
 from chainrule.compiler.runtime.pipeline import Options, Pipeline
-from chainrule.compiler.runtime.quicker import beside, bound_of, run_if_too_much, why_quicker
+from chainrule.compiler.runtime.quicker import (
+    beside,
+    bound_of,
+    run_if_too_long,
+    run_if_too_much,
+    why_quicker,
+)
 from chainrule.compiler.runtime.reached import Reached
 from chainrule.compiler.runtime.refusals import is_of_numbers
 from chainrule.compiler.runtime.results import nodes_of
@@ -417,7 +423,7 @@ class Dispatch:
         is_new = self._pipeline is None or change is not None
         is_to_pay = not (wanted.at_once or self.notices.raises)
         if is_new and is_to_pay and not self._waiting.affords_recording(call):
-            ledger.missed(0)
+            ledger.missed(0, call.size + len(call.ints))
             return self._leave_unserved()  # not even what it reaches is looked for
         bound = bound_of(ledger) if self._may_wait(call, wanted) else ENDLESS
         try:
@@ -518,7 +524,9 @@ class Dispatch:
             ledger.changed()
         too_much = None
         if self._may_wait(call, wanted):
-            too_much = run_if_too_much(pipeline.captured, ledger)
+            too_much = run_if_too_much(pipeline.captured, ledger) or run_if_too_long(call, ledger)
+            if too_much is not None:
+                ledger.missed(0, call.size + len(call.ints))
         if too_much is not None:
             return too_much
         plain, twin = (structure, call), None

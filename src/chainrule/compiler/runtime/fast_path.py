@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import math
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from chainrule.trees import (
     Namespace,
     Node,
     Numbers,
+    Ordered,
     Record,
     Shape,
     field_names,
@@ -544,5 +545,7 @@ def _types_in(nodes: Iterable[Node]) -> Iterator[type]:
             yield node.type
         elif isinstance(node, Deque):
             yield deque
+        elif isinstance(node, Ordered):
+            yield OrderedDict
         if isinstance(node, Branch):
             yield from _types_in(node.kinds)

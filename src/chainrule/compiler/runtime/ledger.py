@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from chainrule.compiler.runtime.costs import (
     BUILD,
     CALLING,
+    CONVERTING,
     COUNTING,
     EAGER,
     FINDING,
@@ -83,17 +84,22 @@ class Ledger:
         self._trained = 0.0  # put by in training steps that ran eagerly, for those that do not
 
     def affords_recording(
-        self, joins: bool = False, asked: bool = False, of_numbers: bool = False
+        self,
+        joins: bool = False,
+        asked: bool = False,
+        of_numbers: bool = False,
+        integers: int = 0,
     ) -> bool:
         """Whether one more recording may be made now.
 
         It is to be the better earned the longer nothing has been replayed: calls may all differ.
         ``joins``: there is machine code of a longer call that this one can use. ``asked``: the user
         wants machine code and does not wait for it. ``of_numbers``: nothing is differentiated.
+        ``integers``: how many are passed.
         """
         doublings = min(self._unused, JOINING_DOUBLINGS if joins else MOST_DOUBLINGS)
         doublings = 0.0 if self._is_due else doublings
-        whole = self._finding + self._dear * recording_takes(self._size, of_numbers)
+        whole = self._finding + self._dear * recording_takes(self._size, of_numbers, integers)
         joining = TRACING * whole + self._dear * JOIN.of(self._size)
         dearest = 0.0 if self._is_due else self._dearest  # one may have been, for another reason
         cost = joining if joins else max(whole, dearest)
@@ -170,15 +176,18 @@ class Ledger:
         goes_other_ways: bool = False,
         of_numbers: bool = False,
         of_sides: bool = False,
+        integers: int = 0,
     ) -> None:
         """A recording was made, to which others may have to be compared.
 
         ``goes_other_ways``: the next call may need another, as there are branches.
-        ``of_numbers``: as above. ``of_sides``: both sides of branches are computed.
+        ``of_numbers``, ``integers``: as above. ``of_sides``: both sides of branches are computed.
         """
+        if of_sides and not self._has_sides:
+            allowance.left = max(0.0, allowance.left - CONVERTING)
         self._has_sides = of_sides
         instructions = self._of_eager(instructions)
-        cost = self._dear * recording_takes(instructions, of_numbers)
+        cost = self._dear * recording_takes(instructions, of_numbers, integers)
         doubled = (2.0 ** min(self._unused, JOINING_DOUBLINGS) - 1.0) * cost
         self.instructions = instructions
         self._recordings += 1
@@ -204,13 +213,16 @@ class Ledger:
         """What the function reaches has changed: it is found again with the next recording."""
         self._finding = FINDING
 
-    def checked(self, instructions: int, seconds: float, of_numbers: bool = False) -> None:
+    def checked(
+        self, instructions: int, seconds: float, of_numbers: bool = False, integers: int = 0
+    ) -> None:
         """It was compared with another, and with eager; ``seconds``: of the processor.
 
         Making it took about as long as that. Where it is far dearer than estimated, as the next one
         will be, that is what it costs.
         """
-        cost = self._dear * recording_takes(self._of_eager(instructions), of_numbers)
+        instructions = self._of_eager(instructions)
+        cost = self._dear * recording_takes(instructions, of_numbers, integers)
         if seconds > FAR * cost:
             self._dearest = max(self._dearest, 2.0 * seconds)
             self._pay(2.0 * seconds)

@@ -361,7 +361,9 @@ class Pipeline:
             self._ledger.recorded_in_vain(time.thread_time() - started, of_numbers)
             raise
         goes_other_ways = bool(structure.variants) or branches(made) > 0
-        self._ledger.recorded(len(made.recording), goes_other_ways, of_numbers, self._has_sides)
+        self._ledger.recorded(
+            len(made.recording), goes_other_ways, of_numbers, self._has_sides, len(call.ints)
+        )
         return_free_memory(len(made.recording))
         self._refuse(call, made)
         return made
@@ -426,7 +428,7 @@ class Pipeline:
                 raise Unrecordable("two runs with the same arguments differ")
             self._compare(variant, call)
             seconds += time.thread_time() - started
-        self._ledger.checked(len(variant.recording), seconds, is_of_numbers(call))
+        self._ledger.checked(len(variant.recording), seconds, is_of_numbers(call), len(call.ints))
 
     def _check(self, variant: Variant, call: Call, made: Trace) -> Expected | None:
         """Compare a variant with another recording and with eager; returns its result."""
@@ -437,7 +439,9 @@ class Pipeline:
             return self._compare(variant, call)
         finally:
             seconds += time.thread_time() - started
-            self._ledger.checked(len(variant.recording), seconds, is_of_numbers(call))
+            self._ledger.checked(
+                len(variant.recording), seconds, is_of_numbers(call), len(call.ints)
+            )
 
     def _confirm(self, call: Call, made: Trace) -> float:
         """Compare a recording with another one; how many seconds that took."""

@@ -33,6 +33,26 @@ def run_if_too_much(captured: CapturedState, ledger: Ledger) -> Run | None:
     return Run(Path.EAGER, reason=why_too_much(captured.compared))
 
 
+def run_if_too_long(call: Call, ledger: Ledger) -> Run | None:
+    """An eager run, where replays would read more numbers of lists than they save; None otherwise.
+
+    A recording reads them all, be it a hundred thousand of which the function looks at ten. An
+    eager call tells first how much there is to compute.
+    """
+    most = len(call.ints) + call.size
+    if Beside(listed=most).reading <= MUCH or ledger.is_endless:
+        return None
+    lists, size = Beside(listed=call.listed), ledger.instructions
+    if lists.reading <= MUCH:
+        return None
+    if size is None:
+        return EAGERLY
+    if ledger.quick_replays_pay(size, 0.0, lists):
+        return None
+    ledger.refused()
+    return Run(Path.EAGER, reason=_why_too_long(lists))
+
+
 def bound_of(ledger: Ledger) -> Bound:
     """How much captured state replays can pay for: beyond, it is not even gone through."""
     if ledger.is_endless:
@@ -76,5 +96,9 @@ def why_quicker(
     if beside.called:
         return "a replay calls functions of Python's, as those that draw from a seed"
     if beside.reading > comparing:
-        return f"a replay reads all of the {beside.listed:,} numbers that it is passed in lists"
+        return _why_too_long(beside)
     return f"{captured.compared} that it reads by itself are compared before a replay"
+
+
+def _why_too_long(beside: Beside) -> str:
+    return f"a replay reads all of the {beside.listed:,} numbers that it is passed in lists"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import array
 import datetime
 import enum
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -32,6 +32,7 @@ from chainrule.trees import (
     Node,
     Number,
     Numbers,
+    Ordered,
     Record,
     Shape,
     Static,
@@ -45,6 +46,7 @@ _FLOAT, _INT, _ARRAY, _FLOATS, _INTS, _LIST, _TUPLE, _DICT, _NUMPY, _STATIC = ra
 _RECORD, _NAMESPACE, _DEQUE, _INSTANCE, _TEXT, _TRUTH, _NARROW = range(11, 18)
 _SINGLE = {False: 0, True: 1, None: 2}
 BUILT = (Record, NamedTuple)  # what a first argument may be beside lists and the like
+_NOT_FIRST = (Deque, Namespace, Ordered)  # what nothing is differentiated by
 _KINDS: dict[type[Node], int] = {List: _LIST, Tuple: _TUPLE, Dict: _DICT}
 
 
@@ -121,7 +123,7 @@ class _Writer:
             return True
         if isinstance(node, Static) and not first:
             return self._put_static(node.type, x)
-        if not isinstance(node, Branch) or (isinstance(node, Deque | Namespace) and first):
+        if not isinstance(node, Branch) or (first and isinstance(node, _NOT_FIRST)):
             return False
         if isinstance(node, NamedTuple) and node.type.__dictoffset__:
             return False  # it may get attributes beside its fields, which C does not see
@@ -175,6 +177,9 @@ class _Writer:
         elif isinstance(node, Deque):
             self._opened[deque] = False
             self.put(_DEQUE, -1 if node.most is None else node.most, _LIST, len(node.items))
+        elif isinstance(node, Ordered):
+            self._opened[OrderedDict] = False
+            self.put(_INSTANCE, id(OrderedDict), _DICT, len(node.items))
         else:
             self.put(_KINDS[type(node)], len(node.items))
         return list(x) if isinstance(node, Dict) else []

@@ -23,7 +23,7 @@ from chainrule.compiler.runtime.lengths import outline
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.trees import FLOAT, INT, LONGEST_TEXT, Branch, Node, Numbers, Static, Text, Truth
 
-FEW = 3  # texts of an argument that are part of the structure
+FEW, FEW_MASKS = 3, 1  # texts of an argument that are part of the structure, and masks
 MOST_ARGUMENTS = 64  # as in src/native/passed.c
 MOST_KEPT = 64  # structures without texts
 
@@ -42,13 +42,19 @@ class VaryingTexts:
     def found(self, call: Call) -> bool:
         """Whether this call shows that more arguments have texts that vary."""
         met = self._of(call)
-        vary = frozenset([place for place, nodes in met.items() if len(nodes) > FEW])
+        few = {place: _few(node) for place, node in _parts(call) if place in met}
+        vary = frozenset([place for place, nodes in met.items() if len(nodes) > few[place]])
         self.traced |= vary
         return bool(vary)
 
     def may_vary(self, call: Call) -> bool:
-        """Whether an argument has had another text before, so that the next call may show it."""
-        return any(len(nodes) > 1 for nodes in self._of(call).values())
+        """Whether an argument has had another text before, so that the next call may show it.
+
+        Masks are taken to vary from the first call on: of one that does not the second call tells.
+        """
+        met = self._of(call)
+        masks = [k for k, node in _parts(call) if k in met and _holds_mask(node)]
+        return bool(masks) or any(len(nodes) > 1 for nodes in met.values())
 
     def _of(self, call: Call) -> dict[int | str, set[Node]]:
         """The structures so far of arguments like those of a call with texts, its own among them;
@@ -103,6 +109,20 @@ def _holds_text(node: Node, kinds: tuple[type, ...] = (str, bool, np.ndarray)) -
     if isinstance(node, Branch):
         return any(_holds_text(item, kinds) for item in node.kinds)
     return isinstance(node, Static) and node.type in kinds and _is_text(node)
+
+
+def _holds_mask(node: Node) -> bool:
+    """Whether there are several truths in a row, or an array of them."""
+    if isinstance(node, Branch):
+        truths = [isinstance(x, Static) and x.type is bool for x in node.kinds]
+        if len(node.items) > 1 and all(truths):
+            return True
+        return any(map(_holds_mask, node.kinds))
+    return isinstance(node, Static) and node.type is np.ndarray
+
+
+def _few(node: Node) -> int:
+    return FEW_MASKS if _holds_mask(node) else FEW
 
 
 def _without_texts(node: Node) -> Node:

@@ -101,7 +101,8 @@ class Waiting:
 
     def affords_recording(self, call: Call, joins: bool = False) -> bool:
         """Whether a recording of a call can be paid for; ``joins``: on the code of a longer one."""
-        return self._ledger.affords_recording(joins, self._asked, is_of_numbers(call))
+        of_numbers, integers = is_of_numbers(call), len(call.ints)
+        return self._ledger.affords_recording(joins, self._asked, of_numbers, integers)
 
     def may_record(
         self, call: Call, structure: Structure, pipeline: Pipeline, is_due: bool

@@ -60,7 +60,11 @@ class LoadedLedger(Ledger):
         return True
 
     def affords_recording(  # noqa: D102
-        self, joins: bool = False, asked: bool = False, of_numbers: bool = False
+        self,
+        joins: bool = False,
+        asked: bool = False,
+        of_numbers: bool = False,
+        integers: int = 0,
     ) -> bool:
         return True  # nothing is recorded: the pipeline leaves it to the replay at once
 

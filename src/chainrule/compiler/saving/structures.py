@@ -36,6 +36,7 @@ from chainrule.trees import (
     Node,
     Number,
     Numbers,
+    Ordered,
     Record,
     SameValue,
     Static,
@@ -201,7 +202,8 @@ def _words(node: Node) -> str:
     match node:
         case Dict(items, keys):
             pairs = zip(keys, items, strict=True)
-            return "{" + ", ".join(f"{key!r}: {_words(item)}" for (_, key), item in pairs) + "}"
+            text = "{" + ", ".join(f"{key!r}: {_words(item)}" for (_, key), item in pairs) + "}"
+            return f"OrderedDict({text})" if isinstance(node, Ordered) else text
         case NamedTuple(items, kind):
             return _record(kind.__name__, kind._fields, items)
         case Record(items, kind):

@@ -7,7 +7,7 @@ nobody else changes, or the windows, and which of them the steps of a run read.
 from __future__ import annotations
 
 import copy
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
@@ -95,8 +95,8 @@ def _copied(x: Any, kept: list[Any], copies: dict[int, Any]) -> Any:
         made: Any = copies.setdefault(id(x), [])
         plain = PLAIN.issuperset(map(type, x))
         made.extend(x if plain else [_copied(item, kept, copies) for item in x])
-    elif kind is dict:
-        made = copies.setdefault(id(x), {})
+    elif kind is dict or kind is OrderedDict:
+        made = copies.setdefault(id(x), kind())
         made.update({key: _copied(item, kept, copies) for key, item in x.items()})
     elif isinstance(x, np.ndarray) and not any(np.may_share_memory(x, a) for a in kept):
         made = copies[id(x)] = x.copy()
