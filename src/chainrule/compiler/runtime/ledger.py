@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from chainrule.compiler.runtime.costs import (
     BUILD,
@@ -61,6 +62,14 @@ FOLLOWED = 4096  # objects that are always gone through for what a function reac
 SETTLED = 8  # replays in which no call went a new way
 
 
+class Run(NamedTuple):
+    """What is still to come of a run of training."""
+
+    calls: int
+    alike: float  # of one structure, if each has its share
+    builds: bool  # machine code for calls, where there can be none for whole steps
+
+
 class Ledger:
     """What one function has spent on recordings and machine code, and what that saved."""
 
@@ -80,7 +89,8 @@ class Ledger:
         self._unsettled = 0  # replays to wait for, as calls may go still other ways
         self._rest = Rest()
         self._dearest = 0.0  # seconds of a recording that was far dearer than its estimate
-        self._trained = 0.0  # put by in training steps that ran eagerly, for those that do not
+        self._trained = 0.0  # put by in training steps that were calls, for those that are not
+        self._run: Run | None = None  # of training, whose steps are calls just now
 
     def affords_recording(
         self, joins: bool = False, asked: bool = False, of_numbers: bool = False
@@ -98,6 +108,8 @@ class Ledger:
         dearest = 0.0 if self._is_due else self._dearest  # one may have been, for another reason
         cost = joining if joins else max(whole, dearest)
         credit, has_saved = self._credit(self._size), self._balance >= MOST_SAVED
+        if not self._pays_in_run(cost):
+            return False
         affords = (cost if has_saved else 2.0**doublings * cost) <= credit
         return affords or (asked and self._unused < ASKED)
 
@@ -129,6 +141,8 @@ class Ledger:
         The allowance is for the first time only: whoever has several paths is to earn the others'.
         While calls may go new ways it is for recordings, one of which may be for all of them.
         """
+        if self._run is not None and not self._run.builds:
+            return False
         withheld = allowance.left if self._has_built or self._unsettled else 0.0
         credit = self._credit(self._of_eager(instructions)) - withheld
         cost = BUILD.of(instructions) if cost is None else cost
@@ -144,25 +158,38 @@ class Ledger:
 
         ``calls``: that its tape answered and that have to have taken as long, where many wait.
         """
+        if self._run is not None and not self._run.builds:
+            return False
         cost = JOIN.of(instructions)
         taken = cost if calls is None else calls * REPLAY.each * instructions
         return cost <= min(taken, self._credit(instructions)) or allowance.is_endless
 
-    def affords_training(self, short: float) -> bool:
+    def affords_training(self, short: float, longer: float = 0.0) -> bool:
         """Whether to make code for training steps that costs so much more than they can pay for.
 
         How many steps there will be is known, so nothing is owed: half of what they take eagerly is
-        spent already. The rest is what earlier steps put by that ran eagerly, and the allowance.
+        spent already. The rest is what earlier steps put by that were calls, and the allowance; but
+        that is not for a run which takes ``longer`` with it than without, by so many seconds.
         """
-        return short <= self._trained + allowance.left
+        return short <= self._trained + allowance.left and longer <= self._trained
 
     def begins_training(self, short: float) -> None:
         """It is made; recordings and machine code book themselves."""
         self._trained -= min(self._trained, max(0.0, short))
 
-    def trained_eagerly(self, instructions: int) -> None:
-        """A sample of a training step took eager's time."""
+    @contextmanager
+    def trains(self, instructions: int, run: Run) -> Iterator[None]:
+        """A sample of a training step, which has so many ``instructions``, is a call of its own.
+
+        What is recorded meanwhile may cost half of what the calls to come take eagerly: so much is
+        not owed. It may cost no more, as there may be none after them.
+        """
         self._trained += 0.5 * EAGER.of(instructions)
+        self._run = run
+        try:
+            yield
+        finally:
+            self._run = None
 
     def recorded(
         self,
@@ -391,8 +418,15 @@ class Ledger:
         """How many calls are to run eagerly before the first recording can be paid for."""
         if self.affords_recording(asked=asked):
             return 0
-        missing = self._finding + RECORD.of(self._size) - self._credit(self._size)
+        cost = self._finding + RECORD.of(self._size)
+        if self._run is not None and not self._pays_in_run(cost):
+            return self._run.calls
+        missing = cost - self._credit(self._size)
         return math.ceil(missing / (0.5 * EAGER.of(self._size)))
+
+    def _pays_in_run(self, cost: float) -> bool:
+        """Whether a recording costs at most half of what the calls it may serve take eagerly."""
+        return self._run is None or cost <= 0.5 * self._run.alike * self._eager
 
     @property
     def _dear(self) -> float:
@@ -414,7 +448,8 @@ class Ledger:
 
     def _credit(self, instructions: int) -> float:
         """What may be spent at once; what cannot be owed, the allowance pays."""
-        return self._balance + CALLS * EAGER.of(instructions) + allowance.left
+        calls = CALLS if self._run is None else max(CALLS, 0.5 * self._run.calls)
+        return self._balance + calls * EAGER.of(instructions) + allowance.left
 
     def _earn(self, seconds: float) -> None:
         dearest = max(MOST_SAVED, recording_takes(self._size, of_numbers=True))
@@ -429,6 +464,8 @@ class Ledger:
 
     def _pay(self, seconds: float) -> None:
         self._balance -= seconds
+        if self._run is not None:
+            self._trained -= min(self._trained, seconds)
         short = -CALLS * EAGER.of(self._size) - self._balance
         if short > 0.0 and allowance.left > 0.0:
             paid = min(short, allowance.left)
