@@ -83,6 +83,8 @@ class Stacks:
             x if axis is None else _with_axis_first(x, axis, f"argument {place}")
             for place, (x, axis) in enumerate(zip(arguments, axes, strict=True))
         ]
+        self._pairs = [*zip(self._trees, self.stacked, strict=True)]
+        self._are_arrays = all(type(tree) is np.ndarray for tree, is_one in self._pairs if is_one)
         self.count = self._count()
 
     def _count(self) -> int:
@@ -105,10 +107,12 @@ class Stacks:
 
     def arguments(self, k: int) -> tuple[Any, ...]:
         """The arguments of a call with sample k."""
-        given = tuple(
-            [
+        given: tuple[Any, ...] = tuple(
+            [tree[k] if stacked else tree for tree, stacked in self._pairs]
+            if self._are_arrays
+            else [
                 map_leaves(lambda array: array[k], tree, records=True) if stacked else tree
-                for tree, stacked in zip(self._trees, self.stacked, strict=True)
+                for tree, stacked in self._pairs
             ]
         )
         return given if self._arrange is None else self._arrange(given)
@@ -218,6 +222,8 @@ def _size(leaf: Node) -> tuple[Number | None, int]:
 
 def _with_axis_first(tree: Any, axis: int, path: str) -> Any:
     """A stacked argument with the axis of samples first; an error names what is no such array."""
+    if type(tree) is np.ndarray:
+        return _stack(tree, axis, path)
     paths = iter([where for where, _ in leaves(tree, path)])
     return map_leaves(lambda leaf: _stack(leaf, axis, next(paths)), tree, records=True)
 
