@@ -17,8 +17,9 @@ import numpy as np
 
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.lift.program import Addresses
-from chainrule.compiler.mapping.blocks import Block, Rows
+from chainrule.compiler.mapping.blocks import Block
 from chainrule.compiler.mapping.lane_code import LaneCode
+from chainrule.compiler.mapping.stacks import Rows
 from chainrule.compiler.runtime.results import as_floats
 from chainrule.core import errors
 from chainrule.trees import Floats, Leaf, map_leaves

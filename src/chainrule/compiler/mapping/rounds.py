@@ -17,11 +17,11 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.recordings import Output
-from chainrule.compiler.mapping.blocks import Blocks, Destination, Rows
+from chainrule.compiler.mapping.blocks import Blocks, Destination
 from chainrule.compiler.mapping.checking import difference, sample_of
 from chainrule.compiler.mapping.lane_code import LaneCode, lane_code
 from chainrule.compiler.mapping.results import Results
-from chainrule.compiler.mapping.stacks import Layout, Samples
+from chainrule.compiler.mapping.stacks import Layout, Rows, Samples
 from chainrule.compiler.runtime import calls
 from chainrule.compiler.runtime.costs import EAGER, REPLAY
 from chainrule.compiler.runtime.dispatch import Dispatch
@@ -38,6 +38,8 @@ MOST_TOGETHER = 256  # samples whose gradients are put in one array
 
 def _in_a_row(gradient: Any) -> Floats:
     """The numbers of a gradient, in order."""
+    if type(gradient) is list and set(map(type, gradient)) == {float}:
+        return np.array(gradient)
     return np.concatenate([np.ravel(x) for x in numeric_leaves(gradient)] or [np.zeros(0)])
 
 
@@ -275,11 +277,10 @@ class Rounds:
 
     def _several(self, some: Rows) -> None:
         """Samples as calls of their own, most of which give a number, as others did before."""
-        dispatch, arguments, results = self._dispatch, self._samples.arguments, self.results
+        dispatch, results = self._dispatch, self.results
         values: list[float] = []
         gradients: list[list[Any]] = []
-        for place, k in enumerate(some):
-            given = arguments(k)
+        for place, given in enumerate(self._samples.several(some)):
             answer = dispatch.answer(given, True)
             if answer is None:
                 answer = calls.unanswered_value_and_grad(dispatch, given, {})
@@ -289,7 +290,7 @@ class Rounds:
                 gradients.append(gradient)
                 continue
             results.add_numbers(some[place - len(values) : place], values, _rows(gradients))
-            results.add(self._name, k, value, _in_a_row(gradient))
+            results.add(self._name, int(some[place]), value, _in_a_row(gradient))
             values, gradients = [], []
         results.add_numbers(some[len(some) - len(values) :], values, _rows(gradients))
 

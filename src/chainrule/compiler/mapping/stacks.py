@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Protocol
 
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
+from chainrule.compiler.lift.program import Addresses
 from chainrule.core.backend import Value, kernels
 from chainrule.trees import (
     FLOAT,
@@ -29,6 +31,8 @@ from chainrule.trees import (
     leaves,
     map_leaves,
 )
+
+Rows = range | Addresses  # of samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +59,9 @@ class Samples(Protocol):
 
     def arguments(self, k: int) -> tuple[Any, ...]:
         """The arguments of a call with sample k."""
+
+    def several(self, some: Rows) -> Iterator[tuple[Any, ...]]:
+        """The arguments of calls with some of them."""
 
     def layout(self, call: Call) -> Layout | None:
         """Where their numbers are; ``call``: with one of them. None: each is a call of its own."""
@@ -116,6 +123,13 @@ class Stacks:
             ]
         )
         return given if self._arrange is None else self._arrange(given)
+
+    def several(self, some: Rows) -> Iterator[tuple[Any, ...]]:
+        """The arguments of calls with some of them; arrays go through themselves the quickest."""
+        if not (self._are_arrays and self._arrange is None and isinstance(some, range)):
+            return map(self.arguments, some)
+        rows = slice(some.start, some.stop)
+        return zip(*[x[rows] if is_one else repeat(x) for x, is_one in self._pairs], strict=False)
 
     def layout(self, call: Call) -> Layout | None:
         """Where their numbers are; None where integers or truths of few bits are among them.
@@ -184,6 +198,10 @@ class Batch:
     def arguments(self, k: int) -> tuple[Any, ...]:
         """The arguments of a call with sample k."""
         return (self._params, *self._samples[k])
+
+    def several(self, some: Rows) -> Iterator[tuple[Any, ...]]:
+        """The arguments of calls with some of them."""
+        return map(self.arguments, some)
 
     def layout(self, call: Call) -> Layout:
         """Where their numbers are."""
