@@ -9,8 +9,8 @@ from recurrent_programs import params as recurrent_params
 
 import chainrule
 from chainrule import optim, tanh
-from chainrule.compiler.runtime.costs import FINDING, RECORD
-from chainrule.compiler.runtime.ledger import EAGER, Ledger, Run, allowance
+from chainrule.compiler.runtime.costs import RECORD
+from chainrule.compiler.runtime.ledger import EAGER, IN_RUN, Ledger, Run, allowance
 from chainrule.compiler.training import function as training_function
 from chainrule.compiler.training.machine_loop import MachineLoop
 
@@ -364,12 +364,11 @@ def test_steps_that_were_calls_put_by_half_of_the_time_that_they_take_eagerly():
     assert not book.affords_training(earned * 0.501)
 
 
-def test_what_a_step_records_may_cost_half_of_what_the_calls_like_it_take():
+def test_what_a_step_records_may_cost_a_part_of_what_the_calls_like_it_take():
     allowance.left = 0.3
     book = Ledger()
     book.instructions = 1000
-    cost = RECORD.of(1000) + FINDING
-    enough = cost / (0.5 * EAGER.of(1000))
+    enough = RECORD.of(1000) / (IN_RUN * EAGER.of(1000))
     assert book.affords_recording()
     with trains(book, 1000, 1.01 * enough):
         assert book.affords_recording()

@@ -45,6 +45,7 @@ FAR = 8.0  # times its estimate
 OF_SIDES = 8.0  # times the cost, where both sides of branches are computed and
 SIDES = 2.5  # times as many instructions are recorded as an eager call has
 CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
+IN_RUN = 0.75  # of what the calls that it may serve take eagerly: replays take less than the rest
 MOST_SAVED = 0.1  # seconds that a function can have earned, beside these; more for a dear recording
 PUT_BY = 0.25  # the part of a replayed call's eager time that is put by for machine code,
 MOST_PUT_BY = 2.0  # and how many seconds of it there can be
@@ -108,7 +109,7 @@ class Ledger:
         dearest = 0.0 if self._is_due else self._dearest  # one may have been, for another reason
         cost = joining if joins else max(whole, dearest)
         credit, has_saved = self._credit(self._size), self._balance >= MOST_SAVED
-        if not self._pays_in_run(cost):
+        if not self._pays_in_run(cost - self._finding):
             return False
         affords = (cost if has_saved else 2.0**doublings * cost) <= credit
         return affords or (asked and self._unused < ASKED)
@@ -181,8 +182,8 @@ class Ledger:
     def trains(self, instructions: int, run: Run) -> Iterator[None]:
         """A sample of a training step, which has so many ``instructions``, is a call of its own.
 
-        What is recorded meanwhile may cost half of what the calls to come take eagerly: so much is
-        not owed. It may cost no more, as there may be none after them.
+        Half of what all calls to come take eagerly may be spent, and is not owed; on a recording
+        part of what those take that it may serve, as there may be none after them.
         """
         self._trained += 0.5 * EAGER.of(instructions)
         self._run = run
@@ -418,15 +419,15 @@ class Ledger:
         """How many calls are to run eagerly before the first recording can be paid for."""
         if self.affords_recording(asked=asked):
             return 0
-        cost = self._finding + RECORD.of(self._size)
+        cost = RECORD.of(self._size)
         if self._run is not None and not self._pays_in_run(cost):
             return self._run.calls
-        missing = cost - self._credit(self._size)
+        missing = self._finding + cost - self._credit(self._size)
         return math.ceil(missing / (0.5 * EAGER.of(self._size)))
 
     def _pays_in_run(self, cost: float) -> bool:
-        """Whether a recording costs at most half of what the calls it may serve take eagerly."""
-        return self._run is None or cost <= 0.5 * self._run.alike * self._eager
+        """Whether a recording makes a run of training, after which no calls may come, quicker."""
+        return self._run is None or cost <= IN_RUN * self._run.alike * self._eager
 
     @property
     def _dear(self) -> float:

@@ -106,7 +106,9 @@ class Worth:
         """
         self._left -= 1
         if self._size is not None:
-            run = Run(self._left, self._left / len(self._numbers), self._is_left)
+            # Most structures come in the first half; what is recorded later serves fewer calls.
+            alike = min(self._calls, 2 * self._left) / len(self._numbers)
+            run = Run(self._left, alike, self._is_left)
             with self._ledger.trains(self._size, run):
                 return value_and_grad(self._dispatch, arguments, {})
         result, self._size = sized_value_and_grad(self._dispatch, arguments)
