@@ -7,6 +7,7 @@ import chainrule
 from chainrule import log, tanh
 from chainrule.compiler.mapping import costs
 from chainrule.compiler.mapping.rounds import Rounds
+from chainrule.compiler.runtime.ledger import allowance
 from chainrule.core.backend import kernels
 
 pytest.importorskip("llvmlite")
@@ -243,3 +244,81 @@ def test_a_batch_of_floats_of_several_lengths_is_calls():
     assert value == pytest.approx(np.mean(wanted), rel=1e-12)
     assert fast.dispatch.gate.answered is not None
     assert before.splitlines()[0] == fast.report().splitlines()[0]
+
+
+# --- samples that all go another way --------------------------------------------------------------
+
+
+def by_hash(p, x):
+    total = p[0] * x
+    for _ in range(hash(float(x)) % 7):
+        total = total * 0.5 + p[1]
+    return total
+
+
+@pytest.fixture
+def waiting():
+    """Nothing can be paid for: what is not worth while is not even looked for."""
+    allowance.left = 0.0
+
+
+WAYS = np.random.default_rng(0).normal(size=150)
+
+
+@pytest.mark.parametrize("params", [[0.5, 0.25], [0.5, [0.25]], (0.5, 0.25), [[0.5], [0.25]]])
+def test_samples_that_all_go_another_way_have_the_bits_of_calls(params, waiting):
+    def f(p, x):
+        flat = [n for row in p for n in (row if isinstance(row, list) else [row])]
+        return by_hash([flat[0], flat[-1]], x)
+
+    fast, slopes = chainrule.compile(f), chainrule.value_and_grad(f)
+    found = [slopes(params, x) for x in WAYS]
+    wanted = [v for v, _ in found]
+    rows = np.array([numbers(g) for _, g in found])
+    for _ in range(3):
+        values, gradients = fast.map_value_and_grad(params, WAYS)
+        assert values.tolist() == wanted
+        np.testing.assert_array_equal(np.array(numbers(gradients)).T, rows)
+        total, slope = fast.map_value_and_grad(params, WAYS, reduce="sum")
+        assert total == pytest.approx(sum(wanted), rel=1e-13)
+        np.testing.assert_allclose(numbers(slope), rows.sum(axis=0), rtol=1e-13)
+    assert fast.dispatch.counts.eager > 700
+
+
+def numbers(gradient):
+    """The numbers of a nested gradient."""
+    if isinstance(gradient, (list, tuple)):
+        return [n for x in gradient for n in numbers(x)]
+    return [gradient]
+
+
+@pytest.mark.parametrize("bad", [3, 70, 149])
+def test_the_error_is_that_of_the_first_sample_among_many_that_go_another_way(bad, waiting):
+    calls = []
+
+    def f(p, x):
+        calls.append(x)
+        if x == WAYS[bad]:
+            raise ValueError("this one")
+        return by_hash(p, x)
+
+    fast = chainrule.compile(f, on_fallback="eager")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="this one"):
+            fast.map_value_and_grad([0.5, 0.25], WAYS)
+    assert calls == [*WAYS[: bad + 1]] * 2
+
+
+@pytest.mark.parametrize("bad", [3, 70])
+def test_a_sample_that_returns_more_is_an_error_before_later_ones_run(bad, waiting):
+    last = []
+
+    def f(p, x):
+        last.append(x)
+        found = by_hash(p, x)
+        return (found, 1.0) if x == WAYS[bad] else found
+
+    fast = chainrule.compile(f, on_fallback="eager")
+    with pytest.raises(TypeError, match="one structure"):
+        fast.map_value_and_grad([0.5, 0.25], WAYS)
+    assert last == [*WAYS[: bad + 1]]

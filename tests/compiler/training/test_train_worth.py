@@ -9,7 +9,8 @@ from recurrent_programs import params as recurrent_params
 
 import chainrule
 from chainrule import optim, tanh
-from chainrule.compiler.runtime.ledger import EAGER, Ledger, allowance
+from chainrule.compiler.runtime.costs import RECORD
+from chainrule.compiler.runtime.ledger import EAGER, IN_RUN, Ledger, Run, allowance
 from chainrule.compiler.training import function as training_function
 from chainrule.compiler.training.machine_loop import MachineLoop
 
@@ -100,6 +101,49 @@ def test_a_long_run_is_machine_code_from_its_first_step_on():
     assert is_lifted(fast)
     assert recordings(fast) == 1
     assert fast.dispatch.counts.eager == 0
+
+
+@pytest.mark.parametrize("left", [0.0, 0.3])
+def test_steps_that_are_too_few_for_machine_code_are_on_the_tape_with_eagers_bits(left):
+    allowance.left = left
+    (params, samples), (others, _) = network_task(100), network_task(100)
+    fast = chainrule.compile(network)
+    losses = fast.train(params, samples, optim.Adam(params, lr=0.01), 1000)
+    wanted = eager_steps(network, others, samples, optim.Adam(others, lr=0.01), 1000)
+    assert losses.tolist() == wanted
+    assert all((params[name] == others[name]).all() for name in params)
+    assert recordings(fast) == 1
+    assert fast.dispatch.counts.replayed > 900
+    assert not is_lifted(fast)
+
+
+def test_samples_of_many_lengths_are_on_the_tape_where_each_comes_often():
+    samples = [(text(20 + k % 4, k),) for k in range(100)]
+    fast = both(at_every_position, lambda: (weights(), samples), 1000, 1e-12)
+    assert recordings(fast) == 4
+    assert fast.dispatch.counts.replayed > 600
+
+
+def odd_paths(p, x):
+    total = p["w"][0] * x
+    for k in range(100):
+        total = total * 0.5 + (p["w"][1] if hash((x, k)) % 2 else tanh(p["w"][0]))
+    return total
+
+
+def test_paths_that_never_come_again_are_eager_soon():
+    allowance.left = 0.3
+    samples = [(float(k),) for k in range(1000)]
+    fast = both(odd_paths, lambda: ({"w": np.array([0.5, 0.25])}, samples), 1000, 1e-12)
+    assert recordings(fast) < 12
+    assert fast.dispatch.counts.eager > 900
+
+
+def test_a_short_run_leaves_the_allowance_alone():
+    allowance.left = 0.3
+    fast = both(at_every_position, texts_task, 40, 1e-12)
+    assert recordings(fast) == 0
+    assert allowance.left == 0.3
 
 
 def test_where_the_size_of_a_call_matters_the_first_step_tells():
@@ -301,18 +345,69 @@ def test_while_code_is_made_ctrl_c_does_not_wait(monkeypatch):
 # --- the ledger -----------------------------------------------------------------------------------
 
 
-def test_steps_that_ran_eagerly_put_by_half_of_their_time():
+def trains(book, calls=100, alike=100.0, builds=False):
+    return book.trains(1000, Run(calls, alike, builds))
+
+
+def test_steps_that_were_calls_put_by_half_of_the_time_that_they_take_eagerly():
     book = Ledger()
     assert book.affords_training(0.0)
     assert not book.affords_training(1e-3)
     for _ in range(10):
-        book.trained_eagerly(1000)
+        with trains(book):
+            pass
     earned = 5 * EAGER.of(1000)
     assert book.affords_training(earned * 0.999)
     assert not book.affords_training(earned * 1.001)
     book.begins_training(earned / 2)
     assert book.affords_training(earned * 0.499)
     assert not book.affords_training(earned * 0.501)
+
+
+def test_what_a_step_records_may_cost_a_part_of_what_the_calls_like_it_take():
+    allowance.left = 0.3
+    book = Ledger()
+    book.instructions = 1000
+    enough = RECORD.of(1000) / (IN_RUN * EAGER.of(1000))
+    assert book.affords_recording()
+    with trains(book, 1000, 1.01 * enough):
+        assert book.affords_recording()
+    with trains(book, 1000, 0.99 * enough):
+        assert not book.affords_recording()
+        assert book.calls_to_recording() == 1000
+    assert book.affords_recording()
+
+
+def test_what_steps_record_is_put_by_no_more():
+    book = Ledger()
+    book.instructions = 1000
+    for _ in range(200):
+        with trains(book):
+            pass
+    assert book.affords_training(99 * EAGER.of(1000))
+    with trains(book):
+        book.recorded(1000)
+        book.checked(1000, 0.0)
+    assert not book.affords_training(101 * EAGER.of(1000) - RECORD.of(1000))
+
+
+@pytest.mark.parametrize("builds", [False, True])
+def test_calls_of_steps_get_machine_code_where_whole_steps_cannot(builds):
+    allowance.left = 0.3
+    book = Ledger()
+    with trains(book, builds=builds):
+        assert book.affords_building(1000) is builds
+    assert book.affords_building(1000)
+
+
+def test_a_run_that_takes_longer_with_machine_code_begins_it_once_others_have_paid():
+    allowance.left = 0.3
+    book = Ledger()
+    assert not book.affords_training(-1.0, longer=1e-3)
+    while not book.affords_training(-1.0, longer=1e-3):
+        with trains(book):
+            pass
+    assert book.affords_training(-1.0, longer=1e-3)
 
 
 def test_the_allowance_is_for_training_too():

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.mapping.lane_code import Arenas, LaneCode
 from chainrule.compiler.mapping.loop_code import address
-from chainrule.compiler.mapping.stacks import Layout, Source
+from chainrule.compiler.mapping.stacks import Layout, Rows, Source
 from chainrule.compiler.runtime.machine import beyond
 from chainrule.compiler.workers import in_order
 from chainrule.trees import Array, Floats
@@ -29,7 +29,6 @@ MOST_SAMPLES = 1 << 14  # in a block: what is prepared for one takes a bounded a
 MOST_BYTES = 1 << 24  # likewise
 WORK = 8_000_000  # numbers for a thread, and for a block, at least: about a millisecond
 
-Rows = range | Addresses
 NONE = np.zeros(0, np.int64)
 _NO_TOTALS = np.zeros(0)
 NOTHING = np.zeros((0, 0), np.int64)

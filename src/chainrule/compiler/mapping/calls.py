@@ -58,13 +58,15 @@ def map_calls(
         if found is not None:
             results, prepared = found
             return _finished(results, prepared.first, arguments[0], reduce)
-    _refuse_values(arguments)
+    if asked is None:  # else there are none
+        _refuse_values(arguments)
     stacks = Stacks(arguments, axes)
     rounds = Rounds(dispatch, stacks, differentiate, reduce is None, count)
     rounds.refuse_other_trees()
     results = rounds.run(alone=few)
     if asked is not None and few:
-        were_calls(dispatch, asked, rounds.call)
+        if not dispatch.waits():
+            were_calls(dispatch, asked, rounds.call)
     elif asked is not None:
         prepare(dispatch, asked, rounds)
         if rounds.used_lanes and len(asked.stacked[0]) <= (most_alone(dispatch) or 0):

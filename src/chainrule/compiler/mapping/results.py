@@ -19,6 +19,7 @@ from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.lift.program import Addresses
 from chainrule.compiler.mapping.blocks import Block
 from chainrule.compiler.mapping.lane_code import LaneCode
+from chainrule.compiler.mapping.stacks import Rows
 from chainrule.compiler.runtime.results import as_floats
 from chainrule.core import errors
 from chainrule.trees import Floats, Leaf, map_leaves
@@ -126,6 +127,24 @@ class Results:
             self.gradients[k] = gradient
         elif gradient is not None and self.gradient is not None:
             self.gradient += gradient
+
+    @property
+    def adds_numbers(self) -> bool:
+        """Whether samples gave a number each so far, and a gradient."""
+        return self.differentiates and self.template == 0
+
+    def add_numbers(self, some: Rows, values: list[float], gradients: Floats) -> None:
+        """The numbers that some samples gave, with a row for each in ``gradients``."""
+        if not values:
+            return
+        if self.values is not None:
+            self.values[some, 0] = values
+        for value in values:
+            self.value += value
+        if self.gradients is not None:
+            self.gradients[some] = gradients
+        elif self.gradient is not None:
+            self.gradient += gradients.sum(axis=0)
 
     def take(self, blocks: Iterable[Block], code: LaneCode) -> Addresses | None:
         """Add up blocks, in their order; the samples that are left, or None: all of them."""

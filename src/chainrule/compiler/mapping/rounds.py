@@ -10,27 +10,44 @@ these runs eagerly, it might change what others read, so nothing may overtake it
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.recordings import Output
-from chainrule.compiler.mapping.blocks import Blocks, Destination, Rows
+from chainrule.compiler.mapping.blocks import Blocks, Destination
 from chainrule.compiler.mapping.checking import difference, sample_of
 from chainrule.compiler.mapping.lane_code import LaneCode, lane_code
 from chainrule.compiler.mapping.results import Results
-from chainrule.compiler.mapping.stacks import Layout, Samples
+from chainrule.compiler.mapping.stacks import Layout, Rows, Samples
 from chainrule.compiler.runtime import calls
 from chainrule.compiler.runtime.costs import EAGER, REPLAY
 from chainrule.compiler.runtime.dispatch import Dispatch
 from chainrule.compiler.runtime.results import as_floats, numeric_leaves, root_of
 from chainrule.compiler.runtime.variants import Variant
 from chainrule.core.interrupts import Held
+from chainrule.trees import Floats
 
 MOST_KINDS = 64  # of samples that run on machine code
 FEWEST = 2  # samples
 MOST_DOUBLINGS = 6  # of a pause between two rounds
+MOST_TOGETHER = 256  # samples whose gradients are put in one array
+
+
+def _in_a_row(gradient: Any) -> Floats:
+    """The numbers of a gradient, in order."""
+    if type(gradient) is list and set(map(type, gradient)) == {float}:
+        return np.array(gradient)
+    return np.concatenate([np.ravel(x) for x in numeric_leaves(gradient)] or [np.zeros(0)])
+
+
+def _rows(gradients: list[list[Any]]) -> Floats:
+    """The numbers of gradients that are lists of one structure, a row for each."""
+    if gradients and set(map(type, gradients[0])) == {float}:
+        return np.array(gradients)
+    return np.array([_in_a_row(gradient) for gradient in gradients])
 
 
 class Rounds:
@@ -47,21 +64,28 @@ class Rounds:
     ) -> None:
         """``derivative``: the function is one, and what it returns is wanted, no gradient of it."""
         self._dispatch, self._samples, self._threads = dispatch, samples, threads
+        self._name = dispatch.name
         self._differentiate, self._rows, self._derivative = differentiate, rows, derivative
         self.call = call = self._call(0)
         parameters = call.first if differentiate else 0
         self.results = Results(differentiate, parameters, samples.count, rows)
-        large = any(not -(1 << 63) <= i < 1 << 63 for i in call.ints)  # for machine code
-        self.layout = None if large or call.refused is not None else samples.layout(call)
         self.only: LaneCode | None = None  # what computed all samples, and nothing else did
         self._met: list[Variant] = []
         self._kept: tuple[int, Results] | None = None  # sample and totals when lanes began
         self._failed = 0  # rounds in a row that did nothing
         self._skipped = 0  # samples since the last round
+        self._is_alone = False  # no machine code is looked for
+        self._pause = 0  # so many of them one by one until machine code is looked for again
 
     def _call(self, k: int) -> Call:
         differentiate = self._differentiate or self._derivative
         return flatten_call(self._samples.arguments(k), {}, differentiate)
+
+    @cached_property
+    def layout(self) -> Layout | None:
+        """Where the numbers of samples are; None: each is a call of its own."""
+        large = any(not -(1 << 63) <= i < 1 << 63 for i in self.call.ints)  # for machine code
+        return None if large or self.call.refused is not None else self._samples.layout(self.call)
 
     @property
     def key(self) -> Any:
@@ -71,9 +95,7 @@ class Rounds:
 
     def run_in_lanes(self) -> Results | None:
         """Compute all samples; None where there is no machine code for the first of them."""
-        if self.layout is None:
-            return None
-        left = self._round(range(self._samples.count), self.layout)
+        left = self._round(range(self._samples.count))
         return self._run(left) if self._met else None
 
     def refuse_other_trees(self) -> None:
@@ -92,16 +114,15 @@ class Rounds:
 
     def run(self, alone: bool = False) -> Results:
         """Compute all samples; ``alone``: each as a call of its own."""
-        if alone:
-            self.layout = None
+        self._is_alone = alone
         return self._run(range(self._samples.count))
 
     def _run(self, left: Rows) -> Results:
         while len(left):
-            if self.layout is not None and self._skipped >= self._pause:
-                before, left = len(left), self._round(left, self.layout)
+            if not self._is_alone and self._skipped >= self._pause:
+                before, left = len(left), self._round(left)
                 self._failed = self._failed + 1 if len(left) == before else 0
-                self._skipped = 0
+                self._skipped, self._pause = 0, 2 ** min(self._failed, MOST_DOUBLINGS) - 1
             if len(left):
                 k = int(left[0])
                 if self._kept is not None and not self._may_be_overtaken(k):
@@ -109,6 +130,11 @@ class Rounds:
                 self._single(k)
                 self._skipped += 1
                 left = left[1:]
+                if self._kept is None and self.results.adds_numbers:
+                    most = MOST_TOGETHER if self._is_alone else self._pause - self._skipped
+                    self._several(left[:most])
+                    self._skipped += most
+                    left = left[most:]
         return self.results
 
     def _in_order(self, first: int, results: Results) -> Results:
@@ -125,18 +151,20 @@ class Rounds:
         """Whether samples after one may be computed before it; it takes a while to find out."""
         return not self._dispatch.waits() and self._dispatch.may_be_overtaken(self._call(k))
 
-    @property
-    def _pause(self) -> int:
-        """Samples one by one until machine code is looked for again."""
-        return int(2 ** min(self._failed, MOST_DOUBLINGS)) - 1
-
     # --- in lanes ---------------------------------------------------------------------------------
 
-    def _round(self, left: Rows, layout: Layout) -> Rows:
+    def _round(self, left: Rows) -> Rows:
         """Send samples through the machine code of the first one's variant; those that are left."""
         if len(left) < FEWEST or len(self._met) >= MOST_KINDS:
             return left
         dispatch = self._dispatch
+        if not dispatch.has_lanes and dispatch.waits():
+            self._failed = MOST_DOUBLINGS  # there is no code, and none is made now
+            return left
+        layout = self.layout
+        if layout is None:
+            self._is_alone = True
+            return left
         with dispatch.lock:
             if dispatch.busy or dispatch.options.lift is False:
                 return left
@@ -227,6 +255,7 @@ class Rounds:
             dispatch.counts.lifting_seconds += seconds
             dispatch.ledger.built(len(variant.recording), seconds)
             variant.lanes[key] = made
+            dispatch.has_lanes = True
             if variant.binding is not None:
                 variant.forget_tape()
         found = variant.lanes[key]
@@ -246,15 +275,34 @@ class Rounds:
 
     # --- one by one -------------------------------------------------------------------------------
 
+    def _several(self, some: Rows) -> None:
+        """Samples as calls of their own, most of which give a number, as others did before."""
+        dispatch, results = self._dispatch, self.results
+        values: list[float] = []
+        gradients: list[list[Any]] = []
+        for place, given in enumerate(self._samples.several(some)):
+            answer = dispatch.answer(given, True)
+            if answer is None:
+                answer = calls.unanswered_value_and_grad(dispatch, given, {})
+            value, gradient = answer
+            if type(value) is float and type(gradient) is list:
+                values.append(value)
+                gradients.append(gradient)
+                continue
+            results.add_numbers(some[place - len(values) : place], values, _rows(gradients))
+            results.add(self._name, int(some[place]), value, _in_a_row(gradient))
+            values, gradients = [], []
+        results.add_numbers(some[len(some) - len(values) :], values, _rows(gradients))
+
     def _single(self, k: int) -> None:
         """A sample as a call of its own."""
         dispatch, arguments = self._dispatch, self._samples.arguments(k)
         gradient = None
         if self._differentiate:
             result, grads = calls.value_and_grad(dispatch, arguments, {})
-            gradient = np.concatenate([np.ravel(x) for x in numeric_leaves(grads)] or [np.zeros(0)])
+            gradient = _in_a_row(grads)
         elif self._derivative:
             result = as_floats(calls.derivative(dispatch, arguments, {}))
         else:
             result = as_floats(calls.value(dispatch, arguments, {}))
-        self.results.add(dispatch.name, k, result, gradient)
+        self.results.add(self._name, k, result, gradient)

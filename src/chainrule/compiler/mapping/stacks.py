@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Protocol
 
 import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
+from chainrule.compiler.lift.program import Addresses
 from chainrule.core.backend import Value, kernels
 from chainrule.trees import (
     FLOAT,
@@ -29,6 +31,8 @@ from chainrule.trees import (
     leaves,
     map_leaves,
 )
+
+Rows = range | Addresses  # of samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +59,9 @@ class Samples(Protocol):
 
     def arguments(self, k: int) -> tuple[Any, ...]:
         """The arguments of a call with sample k."""
+
+    def several(self, some: Rows) -> Iterator[tuple[Any, ...]]:
+        """The arguments of calls with some of them."""
 
     def layout(self, call: Call) -> Layout | None:
         """Where their numbers are; ``call``: with one of them. None: each is a call of its own."""
@@ -83,6 +90,8 @@ class Stacks:
             x if axis is None else _with_axis_first(x, axis, f"argument {place}")
             for place, (x, axis) in enumerate(zip(arguments, axes, strict=True))
         ]
+        self._pairs = [*zip(self._trees, self.stacked, strict=True)]
+        self._are_arrays = all(type(tree) is np.ndarray for tree, is_one in self._pairs if is_one)
         self.count = self._count()
 
     def _count(self) -> int:
@@ -105,13 +114,22 @@ class Stacks:
 
     def arguments(self, k: int) -> tuple[Any, ...]:
         """The arguments of a call with sample k."""
-        given = tuple(
-            [
+        given: tuple[Any, ...] = tuple(
+            [tree[k] if stacked else tree for tree, stacked in self._pairs]
+            if self._are_arrays
+            else [
                 map_leaves(lambda array: array[k], tree, records=True) if stacked else tree
-                for tree, stacked in zip(self._trees, self.stacked, strict=True)
+                for tree, stacked in self._pairs
             ]
         )
         return given if self._arrange is None else self._arrange(given)
+
+    def several(self, some: Rows) -> Iterator[tuple[Any, ...]]:
+        """The arguments of calls with some of them; arrays go through themselves the quickest."""
+        if not (self._are_arrays and self._arrange is None and isinstance(some, range)):
+            return map(self.arguments, some)
+        rows = slice(some.start, some.stop)
+        return zip(*[x[rows] if is_one else repeat(x) for x, is_one in self._pairs], strict=False)
 
     def layout(self, call: Call) -> Layout | None:
         """Where their numbers are; None where integers or truths of few bits are among them.
@@ -181,6 +199,10 @@ class Batch:
         """The arguments of a call with sample k."""
         return (self._params, *self._samples[k])
 
+    def several(self, some: Rows) -> Iterator[tuple[Any, ...]]:
+        """The arguments of calls with some of them."""
+        return map(self.arguments, some)
+
     def layout(self, call: Call) -> Layout:
         """Where their numbers are."""
         floats = Source(self._floats, call.first, self._floats.shape[1])
@@ -218,6 +240,8 @@ def _size(leaf: Node) -> tuple[Number | None, int]:
 
 def _with_axis_first(tree: Any, axis: int, path: str) -> Any:
     """A stacked argument with the axis of samples first; an error names what is no such array."""
+    if type(tree) is np.ndarray:
+        return _stack(tree, axis, path)
     paths = iter([where for where, _ in leaves(tree, path)])
     return map_leaves(lambda leaf: _stack(leaf, axis, next(paths)), tree, records=True)
 

@@ -127,19 +127,8 @@ def unanswered_value_and_grad(
     return result, fill(out, like_first(call.structure[0][0], arguments[0], grads))
 
 
-def eager_value_and_grad(dispatch: Dispatch, arguments: tuple[Any, ...]) -> Any:
-    """The same eagerly, for whoever keeps the books of it."""
-    gate = dispatch.gate
-    if gate.derivation is None:
-        gate.derivation = _derivation(dispatch.function)
-    if gate.derivation is None:
-        return sized_value_and_grad(dispatch, arguments)[0]
-    dispatch.serving.leave_to_eager()
-    return gate.derivation.answer(arguments, {})
-
-
 def sized_value_and_grad(dispatch: Dispatch, arguments: tuple[Any, ...]) -> tuple[Any, int]:
-    """The same, and how many nodes the graph has."""
+    """The same eagerly, and how many nodes the graph has; for whoever keeps the books of it."""
     dispatch.serving.leave_to_eager()
     x, *others = arguments
     value, gradient, result = transforms.value_and_derivative(

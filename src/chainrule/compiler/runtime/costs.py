@@ -38,6 +38,8 @@ else:
     EAGER, RECORD = Cost(2e-5, 4e-6), Cost(4e-3, 3.5e-5)
     JOIN, BUILD = Cost(4e-3, 1e-5), Cost(25e-3, 2e-5)
     REPLAY = Cost(6e-5, 2e-6)
+QUICK_REPLAY = Cost(EAGER.fixed, REPLAY.each)  # by the fast path
+STEP = 3e-5  # seconds of a training step in Python, beside its calls
 FINDING = 1.5e-3  # seconds for all that a function reaches, and for its code made recordable
 #: seconds of the allowance for code of both sides of branches, once: that of this package is
 CONVERTING = 0.08 if engine == "native" else 0.0  # rewritten too, in a process that begins

@@ -85,6 +85,7 @@ class Dispatch:
         self.prepared: dict[Any, Any] = {}
         #: how many numbers a sample of the last batch in lanes computed; see ``training.batches``
         self.lane_work: int | None = None
+        self.has_lanes = False  # some variant has been built for lanes of samples, or was refused
         self._counts = Counts()
         self.notices = Notices(self.name, options.on_fallback)
         self._last: Path | None = None

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from chainrule.compiler.runtime.costs import (
     BUILD,
@@ -45,6 +46,7 @@ FAR = 8.0  # times its estimate
 OF_SIDES = 8.0  # times the cost, where both sides of branches are computed and
 SIDES = 2.5  # times as many instructions are recorded as an eager call has
 CALLS = 50  # whose eager time a function may owe: half of what 100 calls take
+IN_RUN = 0.75  # of what the calls that it may serve take eagerly: replays take less than the rest
 MOST_SAVED = 0.1  # seconds that a function can have earned, beside these; more for a dear recording
 PUT_BY = 0.25  # the part of a replayed call's eager time that is put by for machine code,
 MOST_PUT_BY = 2.0  # and how many seconds of it there can be
@@ -60,6 +62,14 @@ UNKNOWN = 100  # instructions of a function that was never recorded
 MOST_EXPECTED = 10_000  # for the numbers it is called with
 FOLLOWED = 4096  # objects that are always gone through for what a function reaches
 SETTLED = 8  # replays in which no call went a new way
+
+
+class Run(NamedTuple):
+    """What is still to come of a run of training."""
+
+    calls: int
+    alike: float  # of one structure, if each has its share
+    builds: bool  # machine code for calls, where there can be none for whole steps
 
 
 class Ledger:
@@ -81,7 +91,8 @@ class Ledger:
         self._unsettled = 0  # replays to wait for, as calls may go still other ways
         self._rest = Rest()
         self._dearest = 0.0  # seconds of a recording that was far dearer than its estimate
-        self._trained = 0.0  # put by in training steps that ran eagerly, for those that do not
+        self._trained = 0.0  # put by in training steps that were calls, for those that are not
+        self._run: Run | None = None  # of training, whose steps are calls just now
 
     def affords_recording(
         self,
@@ -104,6 +115,8 @@ class Ledger:
         dearest = 0.0 if self._is_due else self._dearest  # one may have been, for another reason
         cost = joining if joins else max(whole, dearest)
         credit, has_saved = self._credit(self._size), self._balance >= MOST_SAVED
+        if not self._pays_in_run(cost - self._finding):
+            return False
         affords = (cost if has_saved else 2.0**doublings * cost) <= credit
         return affords or (asked and self._unused < ASKED)
 
@@ -135,6 +148,8 @@ class Ledger:
         The allowance is for the first time only: whoever has several paths is to earn the others'.
         While calls may go new ways it is for recordings, one of which may be for all of them.
         """
+        if self._run is not None and not self._run.builds:
+            return False
         withheld = allowance.left if self._has_built or self._unsettled else 0.0
         credit = self._credit(self._of_eager(instructions)) - withheld
         cost = BUILD.of(instructions) if cost is None else cost
@@ -150,25 +165,38 @@ class Ledger:
 
         ``calls``: that its tape answered and that have to have taken as long, where many wait.
         """
+        if self._run is not None and not self._run.builds:
+            return False
         cost = JOIN.of(instructions)
         taken = cost if calls is None else calls * REPLAY.each * instructions
         return cost <= min(taken, self._credit(instructions)) or allowance.is_endless
 
-    def affords_training(self, short: float) -> bool:
+    def affords_training(self, short: float, longer: float = 0.0) -> bool:
         """Whether to make code for training steps that costs so much more than they can pay for.
 
         How many steps there will be is known, so nothing is owed: half of what they take eagerly is
-        spent already. The rest is what earlier steps put by that ran eagerly, and the allowance.
+        spent already. The rest is what earlier steps put by that were calls, and the allowance; but
+        that is not for a run which takes ``longer`` with it than without, by so many seconds.
         """
-        return short <= self._trained + allowance.left
+        return short <= self._trained + allowance.left and longer <= self._trained
 
     def begins_training(self, short: float) -> None:
         """It is made; recordings and machine code book themselves."""
         self._trained -= min(self._trained, max(0.0, short))
 
-    def trained_eagerly(self, instructions: int) -> None:
-        """A sample of a training step took eager's time."""
+    @contextmanager
+    def trains(self, instructions: int, run: Run) -> Iterator[None]:
+        """A sample of a training step, which has so many ``instructions``, is a call of its own.
+
+        Half of what all calls to come take eagerly may be spent, and is not owed; on a recording
+        part of what those take that it may serve, as there may be none after them.
+        """
         self._trained += 0.5 * EAGER.of(instructions)
+        self._run = run
+        try:
+            yield
+        finally:
+            self._run = None
 
     def recorded(
         self,
@@ -403,8 +431,15 @@ class Ledger:
         """How many calls are to run eagerly before the first recording can be paid for."""
         if self.affords_recording(asked=asked):
             return 0
-        missing = self._finding + RECORD.of(self._size) - self._credit(self._size)
+        cost = RECORD.of(self._size)
+        if self._run is not None and not self._pays_in_run(cost):
+            return self._run.calls
+        missing = self._finding + cost - self._credit(self._size)
         return math.ceil(missing / (0.5 * EAGER.of(self._size)))
+
+    def _pays_in_run(self, cost: float) -> bool:
+        """Whether a recording makes a run of training, after which no calls may come, quicker."""
+        return self._run is None or cost <= IN_RUN * self._run.alike * self._eager
 
     @property
     def _dear(self) -> float:
@@ -426,7 +461,8 @@ class Ledger:
 
     def _credit(self, instructions: int) -> float:
         """What may be spent at once; what cannot be owed, the allowance pays."""
-        return self._balance + CALLS * EAGER.of(instructions) + allowance.left
+        calls = CALLS if self._run is None else max(CALLS, 0.5 * self._run.calls)
+        return self._balance + calls * EAGER.of(instructions) + allowance.left
 
     def _earn(self, seconds: float) -> None:
         dearest = max(MOST_SAVED, recording_takes(self._size, of_numbers=True))
@@ -441,6 +477,8 @@ class Ledger:
 
     def _pay(self, seconds: float) -> None:
         self._balance -= seconds
+        if self._run is not None:
+            self._trained -= min(self._trained, seconds)
         short = -CALLS * EAGER.of(self._size) - self._balance
         if short > 0.0 and allowance.left > 0.0:
             paid = min(short, allowance.left)

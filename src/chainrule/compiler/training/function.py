@@ -29,8 +29,8 @@ class TrainableFunction:
 
     def value_and_grad(self, *arguments: Any) -> Any:
         """The loss of one sample and its gradient."""
-        if self._worth is not None and not self._worth.answer:
-            return self._worth.eagerly(arguments)
+        if self._worth is not None:
+            return self._worth.call(arguments)
         return value_and_grad(self._dispatch, arguments, {}, at_once=not self._is_short)
 
     def inner_loop(
@@ -45,8 +45,9 @@ class TrainableFunction:
         loop = machine_loop(dispatch, params, samples, optimiser, steps, self._threads)
         if is_weighed:
             packed = loop.samples if loop else PackedSamples(dispatch, params, samples, steps.key)
+            can_be = loop is not None
             with dispatch.lock:
-                self._worth = Worth(dispatch, packed, optimiser.steps, steps)
+                self._worth = Worth(dispatch, packed, optimiser.steps, steps, can_be)
             if not self._worth.answer:
                 return LaterLoop(loop, self._worth)
         return loop if loop is not None and loop.start() else None
