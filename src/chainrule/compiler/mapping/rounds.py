@@ -131,7 +131,7 @@ class Rounds:
                 self._skipped += 1
                 left = left[1:]
                 if self._kept is None and self.results.adds_numbers:
-                    most = MOST_TOGETHER if self._is_alone else self._pause - self._skipped
+                    most = MOST_TOGETHER if self._is_alone else max(0, self._pause - self._skipped)
                     self._several(left[:most])
                     self._skipped += most
                     left = left[most:]

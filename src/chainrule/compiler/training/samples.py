@@ -7,6 +7,7 @@ nobody else changes, or the windows, and which of them the steps of a run read.
 from __future__ import annotations
 
 import copy
+import operator
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -90,7 +91,7 @@ def _copied(x: Any, kept: list[Any], copies: dict[int, Any]) -> Any:
     if id(x) in copies:
         return copies[id(x)]
     if kind is tuple:
-        return tuple([_copied(item, kept, copies) for item in x])
+        return _unless_same(x, [_copied(item, kept, copies) for item in x])
     if kind is list:
         made: Any = copies.setdefault(id(x), [])
         plain = PLAIN.issuperset(map(type, x))
@@ -98,6 +99,8 @@ def _copied(x: Any, kept: list[Any], copies: dict[int, Any]) -> Any:
     elif kind is dict or kind is OrderedDict:
         made = copies.setdefault(id(x), kind())
         made.update({key: _copied(item, kept, copies) for key, item in x.items()})
+        if kind is OrderedDict:
+            vars(made).update(vars(x))
     elif isinstance(x, np.ndarray) and not any(np.may_share_memory(x, a) for a in kept):
         made = copies[id(x)] = x.copy()
     elif kind is SimpleNamespace:
@@ -108,7 +111,7 @@ def _copied(x: Any, kept: list[Any], copies: dict[int, Any]) -> Any:
         if kind is deque:
             made.extend([_copied(made.popleft(), kept, copies) for _ in range(len(made))])
     elif isinstance(x, tuple) and hasattr(x, "_fields"):
-        made = tuple.__new__(kind, [_copied(item, kept, copies) for item in x])
+        made = _unless_same(x, [_copied(item, kept, copies) for item in x])
     elif is_dataclass(x):
         made = copies[id(x)] = copy.copy(x)
         for name in [field.name for field in fields(kind) if hasattr(x, field.name)]:
@@ -116,6 +119,15 @@ def _copied(x: Any, kept: list[Any], copies: dict[int, Any]) -> Any:
     else:
         made = x
     return made
+
+
+def _unless_same(x: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
+    """A tuple of the same kind with other items; itself where nothing in it can change.
+
+    Then it may be a constant of the function's, which asks whether it is passed that.
+    """
+    is_same = all(map(operator.is_, x, items))
+    return x if is_same else tuple.__new__(type(x), items)
 
 
 def may_hold(items: Iterable[Any], arrays: Sequence[Any]) -> bool:
