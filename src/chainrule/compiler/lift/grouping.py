@@ -39,6 +39,7 @@ from chainrule.compiler.lift.program import (
     Repeat,
     Terms,
     address_type,
+    moved,
     ranges,
 )
 from chainrule.compiler.lift.stages import Straight, check_members, levels, stages
@@ -289,7 +290,7 @@ class _Layout:
             instructions, size = self._copied(instructions, size)
         instructions, loops = self._loops(groups, instructions)
         groups.clear()  # as much memory as the addresses take, and not needed any more
-        address = self._recorded()
+        address = moved(graph.at, self.address)  # -1 where it was absorbed
         positions = np.array([g.position for g in recording.guards], np.int64)
         made = Program(
             graph.inputs,
@@ -306,18 +307,6 @@ class _Layout:
         if loops:
             made.check_order()
         return made
-
-    def _recorded(self) -> Addresses:
-        """The address of every recorded instruction, -1 where it was absorbed.
-
-        In pieces, as an index is as many bytes again, and twice that.
-        """
-        at = self.graph.at
-        found: Addresses = np.empty(len(at), self.kind)
-        for k in range(0, len(at), PART):
-            some = at[k : k + PART]
-            found[k : k + PART] = np.where(some < 0, -1, self.address[some])
-        return found
 
     def _assign(self, groups: list[Group], starts: list[int]) -> None:
         """Addresses for the nodes of each group, from its start on."""
