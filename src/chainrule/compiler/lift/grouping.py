@@ -51,6 +51,7 @@ from chainrule.core.interrupts import safe_point
 MOST_SHAPES = 400
 SPARE = 50  # shapes that need no others like them
 PART = 1 << 18  # nodes that are looked at together
+NEAR = 1 << 12  # nodes whose rows of a table fit into a cache
 FEW_LENGTHS = 3  # sums of at most so many different lengths become one instruction per length
 
 
@@ -223,13 +224,22 @@ def _check_count(graph: Graph, count: int, limit: int, structured: bool, spare: 
         raise NotLiftable(f"{count} shapes among {len(graph.kinds)} nodes: no structure")
 
 
+def _counts(ends: npt.NDArray[np.int32], nodes: Addresses) -> npt.NDArray[np.int32]:
+    """How many terms each node has: in pieces, so that what it reads first is near for the rest."""
+    found = np.empty(len(nodes), np.int32)
+    for k in range(0, len(nodes), NEAR):
+        some = nodes[k : k + NEAR]
+        found[k : k + NEAR] = ends[some + 1] - ends[some]
+    return found
+
+
 def _split(
     graph: Graph, shape: int, nodes: Addresses, apart: set[int] | None
 ) -> list[tuple[Key, Addresses]]:
     """Sums of few different lengths as a group per length; of many, together."""
     if graph.kinds[nodes[0]] not in (SUM, EXTREME):
         return [((shape,), nodes)]
-    products, plains = (at[nodes + 1] - at[nodes] for at in (graph.product_at, graph.plain_at))
+    products, plains = (_counts(at, nodes) for at in (graph.product_at, graph.plain_at))
     if apart is None and (products == products[0]).all() and (plains == plains[0]).all():
         return [((shape,), nodes)]
     lengths = np.stack([products, plains], axis=1)

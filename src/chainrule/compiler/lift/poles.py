@@ -161,7 +161,8 @@ class Poles:
         """Which instructions are times -1."""
         found: npt.NDArray[np.bool_] = self.codes == self._code_of.get(ops.mul, -1)
         found &= self.recording.number
-        found[found] = self.recording.constants[found, 0] == -1.0
+        at = np.flatnonzero(found)
+        found[at] = self.recording.constants[at, 0] == -1.0
         return found
 
     def _are_exact(self, rows: Column) -> npt.NDArray[np.bool_]:
