@@ -660,20 +660,6 @@ def recorded_before(state: State) -> tuple[Any, ...]:
     return 3, *[np.frombuffer(row, kind) for row, kind in zip(rows, kinds, strict=True)]
 
 
-def carried(state: State) -> Any:
-    """The derivative of the same function along a direction."""
-    a, b, leaf = Value(state.a.data), Value(state.b.data), Value(1.0)
-    written = _native.Instructions([a, b], [], None, None, True)
-    _native.swap_grads([a, b], np.array([0.5, -1.5]))
-    _native.modes.recorder = types.SimpleNamespace(nodes=written)
-    try:
-        written.carry(leaf, a)
-        y = (a * b + 2.0).tanh() * leaf
-    finally:
-        _native.modes.recorder = None
-    return written.slope(y), written.hides()
-
-
 def marked(state: State) -> Any:
     """The mark of the same function."""
     a, b, leaf = Value(state.a.data), Value(state.b.data), Value(1.0)
@@ -688,7 +674,6 @@ def marked(state: State) -> Any:
 
 
 case("instructions", recorded, prepare=swept(1), passes=(1,))
-case("instructions that carry derivatives", carried, prepare=swept(1), passes=(1,))
 case("instructions with marks", marked, prepare=swept(1), passes=(1,))
 case(
     "instructions like others",
