@@ -4,7 +4,7 @@
  * position, but no children: when the function lets go of it, it is free, and a recording takes no more
  * memory than its arrays. With another recording to compare with, nothing is written as long as the two
  * are alike. Or nothing is written at all, and each node keeps a mark of what it is computed by (marks.h) and
- * its derivative along a direction.
+ * its derivative along a direction. That a node may carry in any recording, as its grad.
  */
 #include "marks.h"
 
@@ -42,6 +42,8 @@ typedef struct Instructions {
     Py_ssize_t likes;          /* and how many instructions it has; -1: there is none */
     Py_ssize_t width, like_width; /* constants of each instruction: two where an operation has two parameters */
     Buffer uses;               /* Use: where foreign Values are operands */
+    int carries;               /* the grad of a node is its derivative along a direction */
+    int hides;                 /* a derivative is 0, so that a result may not show what was multiplied by it */
     Marks marks;               /* on: nodes have marks in place of positions */
     MarkSet hashed;            /* of operations other than sums, products and maxima */
 } Instructions;
@@ -151,6 +153,28 @@ static inline int32_t stands_for(Instructions *x, Node *n, int *failed) {
     return stands;
 }
 
+/* ------------------------------------------------------------------------------ derivatives ---- */
+
+/* Along the direction, of a node of one or two operands. */
+static inline double carried(const Node *a, const Node *b, double s0, double s1) {
+    return share(s0, a->grad) + (b ? share(s1, b->grad) : 0.0);
+}
+
+/* The same of a building block: the choice of max and min passes it on, what .data and comparisons give does
+ * not. */
+static double carried_by_rule(PyObject *rule, double y, Node *const *operands) {
+    return is_extreme(rule) ? operands[y == operands[0]->data ? 0 : 1]->grad : 0.0;
+}
+
+/* Whether a derivative of 0 hides an operand here and not a little way off. A choice hides what it does not
+ * choose there too. */
+static inline int hides_operand(Kind kind, const Node *a, const Node *b, double s0, double s1) {
+    if (LIKELY(s0 != 0.0 && (b == NULL || s1 != 0.0))) {
+        return 0;
+    }
+    return kind != MAXIMUM && kind != MAXIMUM_NUMBER && (kind != RELU || a->data == 0.0);
+}
+
 /* ------------------------------------------------------------------------------ marks ---------- */
 
 /* A Value that is neither an input nor an instruction has no mark. */
@@ -193,22 +217,15 @@ static Node *marked_operation(Instructions *x, Kind kind, double y, Node *a, Nod
     if (has_number(kind) || kind == POW) {
         marks[count++] = mark_of_constant(&x->marks, kind == MUL_NUMBER ? s0 : s1);
     }
-    double slope = share(s0, a->grad) + (b ? share(s1, b->grad) : 0.0);
-    return marked_node(x, y, marked(x, rows[kind], marks, count), slope);
+    return marked_node(x, y, marked(x, rows[kind], marks, count), carried(a, b, s0, s1));
 }
 
-/* Of a building block: the choice of max and min passes a derivative on, what .data and comparisons give
- * does not. */
 static Node *marked_rule(Instructions *x, PyObject *rule, double y, Node **operands, Py_ssize_t count) {
     uint64_t marks[3];
     for (Py_ssize_t j = 0; j < count; j++) {
         marks[j] = mark_in(x, operands[j]);
     }
-    double slope = 0.0;
-    if (is_extreme(rule)) { /* the first of the operands that is the result */
-        slope = operands[y == operands[0]->data ? 0 : 1]->grad;
-    }
-    return marked_node(x, y, marked(x, rule, marks, count), slope);
+    return marked_node(x, y, marked(x, rule, marks, count), carried_by_rule(rule, y, operands));
 }
 
 /* ------------------------------------------------------------------------------ writing -------- */
@@ -379,6 +396,11 @@ static inline Node *written_operation(Instructions *x, Kind kind, double y, Node
     }
     n->child[1] = 0;
     become(x, n, index);
+    if (x->carries) {
+        n->grad = carried(a, b, s0, s1);
+    } else {
+        x->hides |= hides_operand(kind, a, b, s0, s1);
+    }
     if (write_row(x, &row) < 0) {
         Py_DECREF((PyObject *)n);
         return NULL;
@@ -423,6 +445,9 @@ PyObject *record_rule(PyObject *rule, double y, Node **operands, Py_ssize_t coun
     }
     n->child[1] = 0;
     become(x, n, index);
+    if (x->carries) {
+        n->grad = carried_by_rule(rule, y, operands);
+    }
     if (write_row(x, &row) < 0) {
         Py_DECREF((PyObject *)n);
         return NULL;
@@ -495,6 +520,7 @@ static Py_ssize_t add_node(Instructions *x, Node *n) {
     Row row = {CONSTANT, {-1, -1, -1}, {0.0, 0.0}, (char)has_number(kind), 0};
     Extension *extension = kind == EXTENDED ? extension_of(n) : NULL;
     Py_ssize_t index = x->count;
+    double along = 0.0;
     if (extension != NULL && (extension->count > 3 || PyTuple_Size(extension->parameters) > 2 ||
                               PyUnicode_Check(extension->rule))) {
         x->unknown = x->unknown ? x->unknown : Py_NewRef((PyObject *)n);
@@ -508,6 +534,11 @@ static Py_ssize_t add_node(Instructions *x, Node *n) {
         for (Py_ssize_t j = 0; j < 3; j++) {
             Node *child = walk_child(n, j);
             row.operand[j] = child ? stands_for(x, child, &failed) : -1;
+            if (child != NULL) {
+                double slope = extension ? extension->slopes[j] : n->slope[j];
+                along += share(slope, child->grad);
+                x->hides |= slope == 0.0;
+            }
         }
         for (Py_ssize_t j = 0; extension && j < PyTuple_Size(extension->parameters); j++) {
             row.constant[j] = PyFloat_AsDouble(PyTuple_GetItem(extension->parameters, j)); /* floats */
@@ -524,6 +555,9 @@ static Py_ssize_t add_node(Instructions *x, Node *n) {
         return -1;
     }
     strip(x, n, index);
+    if (x->carries && !is_leaf(kind)) {
+        n->grad = along;
+    }
     return index;
 }
 
@@ -781,13 +815,15 @@ static int read_marks(PyObject *marks, unsigned long long *seed, unsigned long l
     return marks == Py_None || PyArg_ParseTuple(marks, "KK:Instructions", seed, offset) ? 0 : -1;
 }
 
-/* Instructions(inputs, users, like, marks): users are those Values, maybe inputs, that are to stay as they
- * are; like is None or (inputs, codes, operands, constants, number), marks None or (seed, offset). */
+/* Instructions(inputs, users, like, marks, carries): users are those Values, maybe inputs, that are to stay as
+ * they are; like is None or (inputs, codes, operands, constants, number), marks None or (seed, offset); carries:
+ * the grad of a node is its derivative along the direction that the inputs have in theirs. */
 static PyObject *instructions_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(keywords)) {
     PyObject *inputs, *users, *like, *marks = Py_None;
     unsigned long long seed = 0, offset = 0;
-    if (!PyArg_ParseTuple(args, "O!O!O|O:Instructions", &PyList_Type, &inputs, &PyList_Type, &users, &like,
-                          &marks) ||
+    int carries = 0;
+    if (!PyArg_ParseTuple(args, "O!O!O|Op:Instructions", &PyList_Type, &inputs, &PyList_Type, &users, &like,
+                          &marks, &carries) ||
         read_marks(marks, &seed, &offset) < 0 ||
         check_values(inputs, "input") < 0 || check_values(users, "Value") < 0) {
         return NULL;
@@ -798,6 +834,7 @@ static PyObject *instructions_new(PyTypeObject *type, PyObject *args, PyObject *
     }
     x->session = ++sessions;
     x->likes = -1;
+    x->carries = carries;
     x->marks = (Marks){marks != Py_None, seed, offset};
     x->base = PyList_Size(inputs);
     if ((x->inputs = PyList_GetSlice(inputs, 0, x->base)) == NULL || (x->foreign = PyList_New(0)) == NULL ||
@@ -898,6 +935,30 @@ static PyObject *instructions_mark(PyObject *self, PyObject *value) {
     return Py_BuildValue("(Kd)", (unsigned long long)index_of((Node *)value), ((Node *)value)->grad);
 }
 
+/* carry(leaf, item): a Value stands for one of several that integers chose. */
+static PyObject *instructions_carry(PyObject *Py_UNUSED(self), PyObject *args) {
+    PyObject *leaf, *item;
+    if (!PyArg_ParseTuple(args, "O!O!:carry", ValueType, &leaf, ValueType, &item)) {
+        return NULL;
+    }
+    ((Node *)leaf)->grad = ((Node *)item)->grad;
+    return Py_NewRef(Py_None);
+}
+
+/* slope(value): its derivative along the direction. */
+static PyObject *instructions_slope(PyObject *Py_UNUSED(self), PyObject *value) {
+    if (!is_value(value)) {
+        PyErr_SetString(PyExc_TypeError, "only a Value has a derivative");
+        return NULL;
+    }
+    return PyFloat_FromDouble(((Node *)value)->grad);
+}
+
+/* hides(): whether a derivative that is 0 may have hidden an operand from the results. */
+static PyObject *instructions_hides(PyObject *self, PyObject *Py_UNUSED(nothing)) {
+    return PyBool_FromLong(((Instructions *)self)->hides);
+}
+
 /* hashed(): the marks of operations other than sums, products and maxima, whatever reads them. */
 static PyObject *instructions_hashed(PyObject *self, PyObject *Py_UNUSED(nothing)) {
     return has_marks((Instructions *)self, 1) ? marks_in(&((Instructions *)self)->hashed) : NULL;
@@ -934,6 +995,9 @@ static PyMethodDef instructions_methods[] = {
     {"finish", checked_finish, METH_VARARGS, NULL},
     {"candidates", instructions_candidates, METH_O, NULL},
     {"choose", instructions_choose, METH_VARARGS, NULL},
+    {"carry", instructions_carry, METH_VARARGS, NULL},
+    {"slope", instructions_slope, METH_O, NULL},
+    {"hides", instructions_hides, METH_NOARGS, NULL},
     {"mark", instructions_mark, METH_O, NULL},
     {"hashed", instructions_hashed, METH_NOARGS, NULL},
     {"clear", instructions_clear, METH_NOARGS, NULL},

@@ -356,6 +356,12 @@ ENTRIES: dict[str, Entry] = {
         lambda *x: marked().candidates(*x),
         lambda: (tuple(small()),),
     ),
+    "Instructions.carry": (
+        lambda *x: written().carry(*x),
+        lambda: (Value(1.0), small()[0]),
+    ),
+    "Instructions.slope": (lambda *x: written().slope(*x), lambda: (small()[0],)),
+    "Instructions.hides": (lambda *x: written().hides(*x), lambda: ()),
     "Instructions.hashed": (lambda *x: marked().hashed(*x), lambda: ()),
     "Instructions.mark": (lambda *x: marked().mark(*x), lambda: (small()[0],)),
     "wrong Instructions": (lambda *x: _native.Instructions(*x).finish([], [], []), written_parts),

@@ -105,6 +105,11 @@ def finish(
                 operands = operands.copy()
             operands.reshape(-1)[flat.places] = wanted_operands
     stored, result = map_leaves(lambda x: _as_output(x, position), returned, records=True)
+    if recorder.carries:
+        found: list[Value] = []
+        map_leaves(lambda x: found.extend(_values_in(x)), returned, records=True)
+        slope = recorder.nodes.slope
+        recorder.carried = {position[id(v)]: (v._number, slope(v)) for v in found}
     unflagged = np.zeros(len(flat.codes), np.bool_)
     unflagged[np.array(recorder.unflagged, np.intp) + count] = True
     return Recording(

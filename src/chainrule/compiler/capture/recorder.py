@@ -82,6 +82,10 @@ class Recorder(_Watched):  # type: ignore[misc]
         self.nodes: Any = []
         #: what notes marks where nothing is recorded
         self.marker: Marker | None = None
+        #: whether each node carries its derivative along a direction, as ``grad``
+        self.carries = False
+        #: by position, the numbers that were returned and their derivatives
+        self.carried: dict[int, tuple[float, float]] = {}
         self._integer_marks: IntegerMarks | None = None
         self._candidate_marks: dict[int, int] = {}  # by the ids of tuples that gathers keep
         self.unflagged: list[int] = []
@@ -193,6 +197,8 @@ class Recorder(_Watched):  # type: ignore[misc]
     def selected(self, leaf: Value, items: tuple[Value, ...], node: int) -> None:
         """An integer selected one of some items, for which a leaf stands."""
         if self.marker is None:
+            if self.carries:
+                self.nodes.carry(leaf, items[self.integers.value(node)])
             return
         if id(items) not in self._candidate_marks:
             self._candidate_marks[id(items)] = self.nodes.candidates(items)

@@ -8,6 +8,7 @@ put back, and so is captured state.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,12 @@ from chainrule.compiler.capture.alike import Alike, Reach, found_alike
 from chainrule.compiler.capture.arguments import Call, Makers, Nudge, as_float, rebuild
 from chainrule.compiler.capture.arithmetic import data_numbers
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.carried import (
+    Carried,
+    carrying,
+    places_of_values,
+    random_direction,
+)
 from chainrule.compiler.capture.changing import bases
 from chainrule.compiler.capture.flattening import finish, note
 from chainrule.compiler.capture.handing import AMONG_VALUES, CHANGES, Handed
@@ -50,7 +57,7 @@ from chainrule.core.backend import Value, kernels, modes
 from chainrule.core.errors import GraphNeeded, caller_at
 from chainrule.core.interrupts import safe_point
 from chainrule.derivatives.transforms import differentiating
-from chainrule.trees import is_record
+from chainrule.trees import Floats, is_record
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,8 @@ class Trace:
     alike: Alike = Alike.NONE  # plain calls for which it holds too, if it is of ``value_and_grad``
     derived_from: Trace | None = None  # of a derivative: the recording that was differentiated
     noted: Noted | None = None  # instead of a recording, whose instructions were not kept
+    hides: bool = True  # a derivative of 0 may have hidden something from what it returned
+    carried: Carried | None = None  # what it computed, where that was asked for
 
 
 def run_recorded(
@@ -79,16 +88,19 @@ def run_recorded(
     whole: bool,
     marker: Marker | None,
     beside: bool,
+    carries: bool = False,
 ) -> Trace:
     """Run a function once; arguments as of ``tracing.trace``."""
     run = _Run(function, state, call, recorder)
     inputs = run.inputs
     if not whole:
-        run.keep_instructions(like, marker)
+        run.keep_instructions(like, marker, carries)
+    numbers = nudged_numbers(state.values, nudge)
     states, labels = random_states(), [v.label for v in inputs] if state.looks else []
     try:
         with (
-            moved(state.values, nudged_numbers(state.values, nudge)),
+            moved(state.values, numbers),
+            run.carrying(),
             plain_modes(),
             np.errstate(all="ignore"),  # a run of nobody's: what eager runs warn of is enough
             differentiating(inputs[: call.first] if call.key[0] else []),
@@ -114,7 +126,7 @@ def run_recorded(
         raise
     finally:
         recorder.forget()
-    return run.trace()
+    return run.trace(numbers)
 
 
 class _Run:
@@ -138,6 +150,9 @@ class _Run:
         self._made: Recording
         self._noted: Noted | None = None
         self._alike = Alike.NONE
+        self._hides = True
+        self._places: list[int] = []  # of the inputs that derivatives are carried from
+        self._direction: Floats | None = None
 
     def _watch(self) -> None:
         """Tell the recorder which containers others hold, and what may be asked."""
@@ -156,18 +171,30 @@ class _Run:
         recorder.unasked = state.unasked
         recorder.records = {kind for x, kind, _ in rebuilt.records if is_record(x)}
 
-    def keep_instructions(self, like: Recording | None, marker: Marker | None) -> None:
-        """Let nodes become instructions at once, and keep no operands."""
+    def keep_instructions(
+        self, like: Recording | None, marker: Marker | None, carries: bool
+    ) -> None:
+        """Let nodes become instructions at once, and keep no operands.
+
+        ``carries``: but the derivative along a direction.
+        """
         assert kernels is not None  # without them recordings are whole
         recorder, inputs, call = self._recorder, self.inputs, self._call
         modes.graph_asked = False
         arrays = None if like is None else (like.inputs, *like.arrays[:4])
         marks = None if marker is None else (marker.marks.seed, marker.marks.offset)
         values = [*call.values, *self._captured]
-        recorder.nodes = kernels.Instructions(inputs, values, arrays, marks)
-        recorder.marker = marker
+        recorder.nodes = kernels.Instructions(inputs, values, arrays, marks, carries)
+        recorder.marker, recorder.carries = marker, carries
+        if carries:
+            self._places = places_of_values(call, len(self._captured))
+            self._direction = random_direction(len(self._places), [len(inputs), call.size, 1])
         if marker is not None:
             kernels.swap_grads(inputs[: call.first], marker.direction.copy())
+
+    def carrying(self) -> AbstractContextManager[None]:
+        """Let the inputs have the derivatives that others are carried from."""
+        return carrying([self.inputs[k] for k in self._places], self._direction)
 
     def finish(self, result: Any, like: Recording | None, beside: bool) -> None:
         """Make the recording, by what the function returned, while all is still recorded."""
@@ -200,6 +227,8 @@ class _Run:
                 )
         if self._noted is None:
             self._alike = _alike(recorder, state, call, self._made)
+        if type(recorder.nodes) is not list:
+            self._hides = recorder.nodes.hides()
 
     def check(self) -> None:
         """Refuse a run that a replay would not repeat."""
@@ -224,9 +253,20 @@ class _Run:
             if key not in found.checked:
                 raise Unrecordable(f"it changes something, and puts it back, at {line}")
 
-    def trace(self) -> Trace:
-        """The recording, and what its making showed."""
+    def trace(self, numbers: list[float] | None) -> Trace:
+        """The recording, and what its making showed; ``numbers``: where captured Values were."""
         recorder, state = self._recorder, self._state
+        carried = None
+        if self._direction is not None:
+            found = recorder.carried
+            carried = Carried(
+                self._call,
+                numbers,
+                {p: number for p, (number, _) in found.items()},
+                {p: slope for p, (_, slope) in found.items()},
+                self._direction,
+                self._places,
+            )
         return Trace(
             self._made,
             self._captured,
@@ -237,6 +277,8 @@ class _Run:
             frozenset(recorder.exponents),
             self._alike,
             noted=self._noted,
+            hides=self._hides,
+            carried=carried,
         )
 
 

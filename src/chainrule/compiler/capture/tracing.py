@@ -23,6 +23,7 @@ from chainrule.compiler.capture.arguments import (
     nudges,
 )
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.carried import Carried
 from chainrule.compiler.capture.comparing import ENDLESS, Bound
 from chainrule.compiler.capture.forks import Impure
 from chainrule.compiler.capture.harmless import names_only_known
@@ -93,10 +94,15 @@ class Tracer:
             beside=True,
         )
 
-    def confirm(self, state: CapturedState, call: Call, first: Trace) -> None:
-        """Refuse a recording that another run with numbers a little off does not repeat."""
+    def confirm(
+        self, state: CapturedState, call: Call, first: Trace, carries: bool = False
+    ) -> Carried | None:
+        """Refuse a recording that another run with numbers a little off does not repeat.
+
+        ``carries``: returns what that run computed, unless it is another run that has to tell.
+        """
         ways = self.select, self.both, self.exact, self.powers
-        confirm(self.function, state, call, first, *ways, beside=True)
+        return confirm(self.function, state, call, first, *ways, beside=True, carries=carries)
 
 
 class KeepingTracer(Tracer):
@@ -143,6 +149,7 @@ class _How:
     powers: bool
     marker: Marker | None
     beside: bool
+    carries: bool
 
 
 def trace(
@@ -159,6 +166,7 @@ def trace(
     powers: bool = False,
     marker: Marker | None = None,
     beside: bool = False,
+    carries: bool = False,
 ) -> Trace:
     """Run the function recorded, its numbers nudged (of data only with ``nudge_data``).
 
@@ -173,8 +181,9 @@ def trace(
     integers selected, they are static. ``marker``: nothing is kept but what this notes, unless the
     recording is ``whole`` or of both sides. ``beside``: integers that are returned beside the value
     that is differentiated are computed at each call; else the recording holds for these only.
+    ``carries``: what is computed is told too, with a derivative, if nodes become instructions.
     """
-    how = _How(nudge, nudge_data, select, like, both, whole, exact, powers, marker, beside)
+    how = _How(nudge, nudge_data, select, like, both, whole, exact, powers, marker, beside, carries)
     return _keyed(function, state, call, how)
 
 
@@ -272,7 +281,16 @@ def _of_one_side(
         recorder.true_sites = true_sites
         try:
             made = run_recorded(
-                function, state, call, how.nudge, recorder, how.like, whole, how.marker, how.beside
+                function,
+                state,
+                call,
+                how.nudge,
+                recorder,
+                how.like,
+                whole,
+                how.marker,
+                how.beside,
+                how.carries and not whole,
             )
             return made, recorder
         except Observed:
@@ -361,13 +379,16 @@ def confirm(
     exact: bool = False,
     powers: bool = False,
     beside: bool = False,
-) -> None:
+    carries: bool = False,
+) -> Carried | None:
     """Run again with numbers a little off: only inputs may make a difference.
 
     A branch near its edge goes the other way, so the nudge shrinks until every guard agrees; the
-    last run has none at all. What differs then differs by itself.
+    last run has none at all. What differs then differs by itself. ``carries``: returns what the
+    second run computed, if it was as far off as it was meant to be and nothing was hidden in the
+    first one; else eager has to show what it computes there.
     """
-    pinned = False
+    pinned, carries = False, carries and not (first.hides or first.settled)
     for scale in (1e-3, 1e-5, 1e-8, 0.0):
         nudge = nudges(len(first.recording), scale, scale)
         try:
@@ -383,8 +404,10 @@ def confirm(
                 exact=exact,
                 powers=powers,
                 beside=beside,
+                carries=carries,
             )
         except Exception:
+            carries = False
             if scale:
                 continue  # out of a domain: nearer
             raise
@@ -397,7 +420,9 @@ def confirm(
             )
         if difference is None:
             compare_errors(function, state, call, first.recording.hands_back)
-            return
+            return again.carried
+        carries = False
         pinned = difference == PINNED and bool(first.settled) and not call.key[0]
         if scale == 0.0 or difference.startswith("a number"):
             raise Unrecordable(f"two runs with the same arguments differ: {difference}")
+    return None

@@ -12,6 +12,7 @@ from typing import Any
 
 from chainrule.compiler.capture.arguments import Call, flatten_call
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.carried import Carried
 from chainrule.compiler.capture.running import Trace
 from chainrule.compiler.capture.standins import Unrecordable
 from chainrule.compiler.capture.tracing import Tracer
@@ -45,9 +46,12 @@ class DerivativeTracer(Tracer):
         recording = derive(self.transform, made.recording, argument, vector, self.again)
         return replace(made, recording=recording, derived_from=made)
 
-    def confirm(self, state: CapturedState, call: Call, first: Trace) -> None:  # noqa: D102
+    def confirm(  # noqa: D102
+        self, state: CapturedState, call: Call, first: Trace, carries: bool = False
+    ) -> Carried | None:
         assert first.derived_from is not None
         self.of.confirm(state, self._split(call)[0], first.derived_from)
+        return None
 
     def _split(self, call: Call) -> tuple[Call, Argument, Argument | None]:
         """The call of the function itself, what it is differentiated by, and the vector."""

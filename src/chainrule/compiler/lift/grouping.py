@@ -39,6 +39,7 @@ from chainrule.compiler.lift.program import (
     Repeat,
     Terms,
     address_type,
+    moved,
     ranges,
 )
 from chainrule.compiler.lift.stages import Straight, check_members, levels, stages
@@ -50,6 +51,7 @@ from chainrule.core.interrupts import safe_point
 MOST_SHAPES = 400
 SPARE = 50  # shapes that need no others like them
 PART = 1 << 18  # nodes that are looked at together
+NEAR = 1 << 12  # nodes whose rows of a table fit into a cache
 FEW_LENGTHS = 3  # sums of at most so many different lengths become one instruction per length
 
 
@@ -222,13 +224,22 @@ def _check_count(graph: Graph, count: int, limit: int, structured: bool, spare: 
         raise NotLiftable(f"{count} shapes among {len(graph.kinds)} nodes: no structure")
 
 
+def _counts(ends: npt.NDArray[np.int32], nodes: Addresses) -> npt.NDArray[np.int32]:
+    """How many terms each node has: in pieces, so that what it reads first is near for the rest."""
+    found = np.empty(len(nodes), np.int32)
+    for k in range(0, len(nodes), NEAR):
+        some = nodes[k : k + NEAR]
+        found[k : k + NEAR] = ends[some + 1] - ends[some]
+    return found
+
+
 def _split(
     graph: Graph, shape: int, nodes: Addresses, apart: set[int] | None
 ) -> list[tuple[Key, Addresses]]:
     """Sums of few different lengths as a group per length; of many, together."""
     if graph.kinds[nodes[0]] not in (SUM, EXTREME):
         return [((shape,), nodes)]
-    products, plains = (at[nodes + 1] - at[nodes] for at in (graph.product_at, graph.plain_at))
+    products, plains = (_counts(at, nodes) for at in (graph.product_at, graph.plain_at))
     if apart is None and (products == products[0]).all() and (plains == plains[0]).all():
         return [((shape,), nodes)]
     lengths = np.stack([products, plains], axis=1)
@@ -289,7 +300,7 @@ class _Layout:
             instructions, size = self._copied(instructions, size)
         instructions, loops = self._loops(groups, instructions)
         groups.clear()  # as much memory as the addresses take, and not needed any more
-        address = self._recorded()
+        address = moved(graph.at, self.address)  # -1 where it was absorbed
         positions = np.array([g.position for g in recording.guards], np.int64)
         made = Program(
             graph.inputs,
@@ -306,18 +317,6 @@ class _Layout:
         if loops:
             made.check_order()
         return made
-
-    def _recorded(self) -> Addresses:
-        """The address of every recorded instruction, -1 where it was absorbed.
-
-        In pieces, as an index is as many bytes again, and twice that.
-        """
-        at = self.graph.at
-        found: Addresses = np.empty(len(at), self.kind)
-        for k in range(0, len(at), PART):
-            some = at[k : k + PART]
-            found[k : k + PART] = np.where(some < 0, -1, self.address[some])
-        return found
 
     def _assign(self, groups: list[Group], starts: list[int]) -> None:
         """Addresses for the nodes of each group, from its start on."""

@@ -21,6 +21,7 @@ from chainrule.compiler.lift.program import (
     Program,
     Terms,
     address_type,
+    moved,
 )
 
 LINE = 16  # numbers that every instruction's results begin at a multiple of
@@ -41,7 +42,7 @@ class Placement:
 
     def after(self, to: Addresses) -> Addresses:
         """Where addresses go that go to these of the lifted program; -1 stays -1."""
-        return np.where(to >= 0, self.to[to], -1)
+        return moved(to, self.to)
 
     def keeps(self, instruction: int, what: str, points: int) -> bool:
         """Whether the first points of the lifted program are the first ones here too."""
@@ -78,7 +79,7 @@ def placed(program: Program, in_order: bool = False) -> Placement:
         program,
         size=program.shared + at,
         instructions=instructions,
-        address=np.where(program.address >= 0, to[program.address], -1),
+        address=moved(program.address, to),
         guards=to[program.guards],
     )
     return Placement(made, to, orders)
@@ -96,14 +97,14 @@ def _moved(
     old = program.instructions[k]
     order = across.get(k)
 
-    def moved(column: Addresses, order: Order | None) -> Addresses:
+    def at(column: Addresses, order: Order | None) -> Addresses:
         return to[column if order is None else column[order]]
 
     made = replace(
         old,
         start=start,
-        operands=[moved(c, order) for c in old.operands],
-        number=None if old.number is None else moved(old.number, order),
+        operands=[at(c, order) for c in old.operands],
+        number=None if old.number is None else at(old.number, order),
         candidates=None if old.candidates is None else to[old.candidates],
     )
     for what in ("products", "plains", "scaled"):
@@ -117,8 +118,8 @@ def _moved(
             chosen, each, made.reordered = blocks.order(), 0, True
         if chosen is not None and (np.diff(chosen) != 1).any():
             orders[k, what] = chosen
-        columns = tuple([moved(c, chosen) for c in terms.columns])
-        setattr(made, what, Terms(moved(terms.owners, chosen), columns, each))
+        columns = tuple([at(c, chosen) for c in terms.columns])
+        setattr(made, what, Terms(at(terms.owners, chosen), columns, each))
     return made
 
 

@@ -13,6 +13,7 @@ numbers that are all equal.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -155,11 +156,20 @@ class Poles:
             asked = more[some]
         return True
 
+    @functools.cached_property
+    def _negates(self) -> npt.NDArray[np.bool_]:
+        """Which instructions are times -1."""
+        found: npt.NDArray[np.bool_] = self.codes == self._code_of.get(ops.mul, -1)
+        found &= self.recording.number
+        at = np.flatnonzero(found)
+        found[at] = self.recording.constants[at, 0] == -1.0
+        return found
+
     def _are_exact(self, rows: Column) -> npt.NDArray[np.bool_]:
         """Whether all operands in each row have eager's bits: were passed, or are such negated."""
-        negates = (self.codes == self._code_of.get(ops.mul, -1)) & self.recording.number
-        negates &= self.recording.constants[:, 0] == -1.0
-        read = np.where(negates[rows] & (rows >= 0), self.operands[rows, 0], rows)
+        negates = self._negates[rows] & (rows >= 0)
+        read = rows.copy()
+        read[negates] = self.operands[rows[negates], 0]
         exact = (read >= 0) & (self.codes[read] < FIRST_RULE)
         return np.asarray((exact | (rows == -1)).all(axis=1))
 

@@ -18,12 +18,25 @@ from chainrule.compiler.lift.graph import EXTREME, GATHER, SUM, NotLiftable
 from chainrule.core.ops import Op
 
 Addresses = npt.NDArray[np.int64]  # or of int32, where ``address_type`` says so
+PART = 1 << 16  # addresses that are looked at together
 NARROW = 1 << 26  # addresses that fit into 32 bits, also times the lanes of machine code
 
 
 def address_type(size: int) -> type[np.signedinteger[Any]]:
     """The integers for addresses below ``size``: very many of them are kept."""
     return np.int32 if size < NARROW else np.int64
+
+
+def moved(addresses: npt.NDArray[np.signedinteger[Any]], to: Addresses) -> Addresses:
+    """``to`` of each address, and -1 of -1.
+
+    In pieces: what is computed of millions at once is memory that the system has to clear first.
+    """
+    found: Addresses = np.empty(len(addresses), to.dtype)
+    for k in range(0, len(addresses), PART):
+        some = addresses[k : k + PART]
+        found[k : k + PART] = np.where(some < 0, -1, to[some])
+    return found
 
 
 def distinct(addresses: Addresses) -> Addresses:
@@ -388,8 +401,9 @@ class Makers:
         low, high = self.all(np.array([addresses.min(), addresses.max()])).tolist()
         if low == high >= 0:
             return int(low)
-        (first, *others) = np.unique(self.all(addresses)).tolist()
-        return None if others else int(first)
+        if low != high or (self.all(addresses) >= 0).any():
+            return None
+        return -1
 
     def all(self, addresses: Addresses) -> Addresses:
         """The instruction that makes each number, or -1."""

@@ -81,8 +81,9 @@ class Original(Protocol):
     def machine_code_agrees(self, variant: Variant, call: Call, binding: Binding) -> bool:
         """Whether machine code gives eager's results; False where that does not tell."""
 
-    def record_again(self, call: Call) -> Recording:
-        """What was recorded of a call, once more."""
+    @property
+    def record_again(self) -> Callable[[Call], Recording]:
+        """Records a call once more."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from chainrule.compiler.codegen.instructions import columns_of as columns_walked
 from chainrule.compiler.lift.alignment import Points, Prefix, RecordedCall, columns_of
 from chainrule.compiler.lift.canonical import GATHER, NotLiftable
 from chainrule.compiler.lift.placement import placed
-from chainrule.compiler.lift.program import Addresses, Program
+from chainrule.compiler.lift.program import PART, Addresses, Program
 from chainrule.compiler.lift.smaller import Smaller
 from chainrule.compiler.runtime.heap import is_large
 from chainrule.compiler.runtime.rows import Rows
@@ -251,7 +251,9 @@ class MachineCode:
             return None
         here = prefix.program
         active = np.zeros(program.size, np.bool_)
-        active[to[to >= 0]] = True
+        for k in range(0, len(to), PART):
+            some = to[k : k + PART]
+            active[some[some >= 0]] = True
         points = prefix.points()
         rows = None
         if isinstance(prefix, Smaller):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from chainrule.compiler.capture.arguments import Call
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.carried import Carried
 from chainrule.compiler.capture.outside import Changes
 from chainrule.compiler.capture.progress import report_progress
 from chainrule.compiler.capture.random_states import random_states_kept
@@ -60,6 +61,7 @@ from chainrule.compiler.runtime.verification import (
     check_against_eager,
     machine_code_agrees,
 )
+from chainrule.compiler.workers import are_alone
 from chainrule.core.interrupts import Held
 
 REACHED = (
@@ -392,9 +394,9 @@ class Pipeline:
         variant.waits = builder is not None and builder.may_build(variant, call)
         may_be_built = variant.waits and build and is_large(len(made.recording))
         if may_be_built and self._may_build(variant, at_once):
-            seconds = self._confirm(call, made)
+            confirmed = self._confirm(call, made)
             del made  # the variant lets go of it when it can
-            self._build_large(variant, call, seconds, self._build_or_join, at_once)
+            self._build_large(variant, call, confirmed, self._build_or_join, at_once)
             return self._added(structure, variant)
         expected = self._check(variant, call, made)
         if variant.waits and build and self._may_build(variant, at_once):
@@ -413,17 +415,18 @@ class Pipeline:
         self,
         variant: Variant,
         call: Call,
-        seconds: float,
+        confirmed: _Confirmed,
         build: Callable[..., bool],
         at_once: bool,
     ) -> None:
-        """Machine code for a new variant, which was compared with another recording in ``seconds``.
+        """Machine code for a new variant, which was compared with another recording.
 
         The machine code itself is compared with eager, and no tape is made; where that does not
         tell, or there is no such code, the tape is.
         """
-        started = time.thread_time()
-        if not build(variant, call, None, at_once, _Original(self, self._tracer)):
+        started, seconds = time.thread_time(), confirmed.seconds
+        original = _Original(self, self._tracer, confirmed.carried)
+        if not build(variant, call, None, at_once, original):
             if not variant.recover(call):
                 raise Unrecordable("two runs with the same arguments differ")
             self._compare(variant, call)
@@ -434,7 +437,7 @@ class Pipeline:
         """Compare a variant with another recording and with eager; returns its result."""
         seconds, started = 0.0, time.thread_time()
         try:
-            seconds = self._confirm(call, made)
+            seconds = self._confirm(call, made).seconds
             started = time.thread_time()
             return self._compare(variant, call)
         finally:
@@ -443,14 +446,16 @@ class Pipeline:
                 len(variant.recording), seconds, is_of_numbers(call), len(call.ints)
             )
 
-    def _confirm(self, call: Call, made: Trace) -> float:
-        """Compare a recording with another one; how many seconds that took."""
+    def _confirm(self, call: Call, made: Trace) -> _Confirmed:
+        """Compare a recording with another one."""
         started = time.thread_time()
+        others = call.values or made.captured  # the user's own Values, which carry numbers then
+        carries = is_large(len(made.recording)) and (not others or are_alone())
         report_progress()
-        self._tracer.confirm(self.captured, call, made)
+        carried = self._tracer.confirm(self.captured, call, made, carries)
         report_progress()
         return_free_memory(len(made.recording))
-        return time.thread_time() - started
+        return _Confirmed(time.thread_time() - started, carried)
 
     def _compare(self, variant: Variant, call: Call) -> Expected | None:
         """Compare a variant's result with eager's; returns it."""
@@ -642,19 +647,29 @@ def _tried_again(variant: Variant) -> Iterator[None]:
         raise
 
 
+@dataclass(frozen=True, eq=False)
+class _Confirmed:
+    """A recording was compared with another one."""
+
+    seconds: float
+    carried: Carried | None  # what the other run computed, where that may be compared with
+
+
 @dataclass(frozen=True)
 class _Original:
     """The function itself, as it was recorded then."""
 
     pipeline: Pipeline
     tracer: Tracer
+    carried: Carried | None = None  # what another recorded run computed
 
     def machine_code_agrees(self, variant: Variant, call: Call, binding: Binding) -> bool:
         """Whether machine code gives eager's results; False where that does not tell."""
         return_free_memory(len(variant.recording))
-        captured = self.pipeline.captured
-        return machine_code_agrees(self.tracer.function, captured, variant, call, binding)
+        function, captured = self.tracer.function, self.pipeline.captured
+        return machine_code_agrees(function, captured, variant, call, binding, self.carried)
 
-    def record_again(self, call: Call) -> Recording:
-        """What was recorded of a call, once more."""
-        return self.pipeline.record_again(self.tracer, call)
+    @property
+    def record_again(self) -> Callable[[Call], Recording]:
+        """Records a call once more; without what was computed, which nobody needs by then."""
+        return functools.partial(self.pipeline.record_again, self.tracer)

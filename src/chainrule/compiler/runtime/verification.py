@@ -7,6 +7,7 @@ In: a variant and the call it was built from. Out: nothing where they agree; els
 from __future__ import annotations
 
 import functools
+import threading
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 
 from chainrule.compiler.capture.arguments import Call, copied_arguments, eager_arguments, nudges
 from chainrule.compiler.capture.captured import CapturedState
+from chainrule.compiler.capture.carried import Carried, carrying, random_direction
 from chainrule.compiler.capture.handing import Containers
 from chainrule.compiler.capture.recordings import ArrayOutput, Output
 from chainrule.compiler.capture.standins import Unrecordable
@@ -85,11 +87,13 @@ def machine_code_agrees(
     variant: Variant,
     call: Call,
     binding: Binding,
+    carried: Carried | None = None,
 ) -> bool:
     """Whether machine code gives eager's result, there and a little way off.
 
     False where that does not tell, because a number is not finite or the function asks for its
-    graph, or where they differ: then the tape has to tell what is wrong.
+    graph, or where they differ: then the tape has to tell what is wrong. ``carried``: what a
+    recorded run computed a little way off; where they agree the function need not run there again.
     """
     hands_back = variant.recording.hands_back  # and its arguments would be changed
     if variant.is_derivative or hands_back or binding.machine.dtype != "float64":
@@ -99,6 +103,8 @@ def machine_code_agrees(
         found = on_machine(variant, call, binding)
         if found is None or not _agrees_along(function, variant, call, found):
             return False
+        if carried is not None and _agrees_with(carried, captured, variant, binding):
+            return True
         for from_zero in (1e-3, 0.0):
             nearby = _Nearby(call, captured, seed, from_zero)
             found = nearby.attempt(lambda near: on_machine(variant, near, binding))
@@ -112,6 +118,24 @@ def machine_code_agrees(
     except Unrecordable:
         return False
     return True
+
+
+def _agrees_with(
+    carried: Carried, captured: CapturedState, variant: Variant, binding: Binding
+) -> bool:
+    """Whether machine code gives what a recorded run computed; False where that does not tell."""
+    if carried.captured and threading.active_count() > 1:  # other threads must not see it
+        return False
+    try:
+        with moved(captured.values, carried.captured):
+            found = on_machine(variant, carried.call, binding)
+    except Exception:
+        return False
+    if found is None:
+        return False
+    root = root_of(variant.recording.result)
+    position = None if root is None else root.position
+    return carried.agrees(found.positions, found.values, position, found.gradient)
 
 
 class _Nearby:
@@ -207,7 +231,7 @@ class Eager:
 
 
 @dataclass(frozen=True, eq=False)
-class Carried:
+class AlongDirection:
     """An eager result, and its derivative along a direction."""
 
     result: Any
@@ -215,9 +239,9 @@ class Carried:
     direction: Floats  # a number for each Value that was differentiated by
 
 
-def carried(
+def along_direction(
     function: Callable[..., Any], call: Call, eager: Eager, seed: int, has_slope: bool
-) -> Carried | None:
+) -> AlongDirection | None:
     """What a function returns, and the derivative along one random direction.
 
     It needs no graph, and so no memory: every node carries its derivative along with its number.
@@ -228,25 +252,21 @@ def carried(
     others = eager.are_users and not are_alone()  # who must not see it
     if kernels is None or twice or others:
         return None
-    direction = np.random.default_rng(seed).uniform(-1.0, 1.0, len(inputs))
-    direction += np.copysign(0.5, direction)
-    tangents = direction.copy()
+    direction = random_direction(len(inputs), seed)
     slope, modes.graph_asked = 0.0, False
-    kernels.swap_grads(inputs, tangents)
     try:
-        with plain_modes(), differentiating(inputs if call.key[0] else []):
-            modes.tangents = True
-            try:
-                result = eager.run(function)
-            finally:
-                modes.tangents = False
-        if has_slope and isinstance(first_of(result), Value):
-            slope = first_of(result).grad
+        with carrying(inputs, direction):
+            with plain_modes(), differentiating(inputs if call.key[0] else []):
+                modes.tangents = True
+                try:
+                    result = eager.run(function)
+                finally:
+                    modes.tangents = False
+            if has_slope and isinstance(first_of(result), Value):
+                slope = first_of(result).grad
     except errors.GraphNeeded:
         return None
-    finally:
-        kernels.swap_grads(inputs, tangents)
-    return None if modes.graph_asked else Carried(result, slope, direction)
+    return None if modes.graph_asked else AlongDirection(result, slope, direction)
 
 
 def _agrees_along(
@@ -258,7 +278,7 @@ def _agrees_along(
     """
     eager, root = Eager(call, variant), root_of(variant.recording.result)
     seed = zlib.crc32(expected.values.tobytes())  # another direction for other numbers
-    wanted = carried(function, call, eager, seed, root is not None)
+    wanted = along_direction(function, call, eager, seed, root is not None)
     if wanted is None:
         return False
     _compare_numbers(expected, variant.recording.result, wanted.result)
