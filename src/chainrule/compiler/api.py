@@ -214,6 +214,8 @@ class CompiledFunction(Entrance):
         few steps would not pay for is neither recorded nor built, and they run eagerly.
         ``callback(losses, step)``, every ``every`` steps and at the end, gets the losses of this
         call and the number of steps the optimiser has taken; if it returns True the run ends there.
+        Where there is one, samples are copied when the run begins, as by ``trainer``: what becomes
+        of yours meanwhile makes no difference.
         A loss, gradient or update that is not finite raises, and Ctrl-C interrupts, between two
         steps: parameters and moments are those of the last whole step.
         ``clip`` is the largest norm that the gradient of a step may have: a larger one is scaled
@@ -256,8 +258,9 @@ class CompiledFunction(Entrance):
         ``load_state_dict`` the steps that follow give the same bits. The arguments are those of
         ``train``. Samples are recorded now: before each kind of them ``progress(done, total)`` is
         called. They are copied, unless they are ``chainrule.Windows``: lists, dicts, arrays,
-        dataclasses and the like, but not instances of other classes, which the function may tell
-        from a copy: these are read as they are when a step is taken.
+        dataclasses and the like, so that what the function does to its samples does not reach
+        yours; but not instances of other classes, which the function may tell from a copy: these
+        are read as they are when a step is taken.
 
         >>> import numpy as np
         >>> import chainrule

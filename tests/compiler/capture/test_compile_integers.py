@@ -28,6 +28,10 @@ def test_an_integer_that_selects_is_a_run_time_index():
     assert ran.replayed == 7
 
 
+def test_the_least_of_an_integer_and_itself_is_that_integer():
+    all_replayed(by_ids(lambda p, t: p[min(t, t)] * max(t, t), (1,), (4,), (2,), (1,)))
+
+
 def test_an_integer_compared_selects_a_variant():
     def f(p, token):
         if token == 3:

@@ -1,5 +1,6 @@
 """``fast.trainer``: prepared once; how its steps are asked for makes no difference to a bit."""
 
+import collections
 import math
 import re
 
@@ -154,6 +155,26 @@ class Point:
 
 
 ORIGIN = Point(5.0)
+
+
+def test_a_constant_tuple_that_is_a_sample_is_the_constant():
+    nothing = (0.0, 0.0)
+    Point = collections.namedtuple("Point", "x y")
+    origin = Point(0.0, 0.0)
+
+    def f(p, x):
+        if x is nothing or x is origin:
+            return p["w"] * 3.0
+        return (p["w"] - x[0]) ** 2
+
+    fast, params = chainrule.compile(f), {"w": np.array(0.5)}
+    samples = [(nothing,), (origin,), ((0.0, 0.0),), (Point(0.0, 0.0),)]
+    wanted = [1.5, 1.5, 0.25, 0.25]
+    still = optim.SGD(params, lr=0.0)
+    assert fast.trainer(params, samples, still).advance(4).tolist() == wanted
+    ran = fast.train(params, samples, still, steps=4, callback=lambda losses, step: None)
+    assert ran.tolist() == wanted
+    assert fast.evaluator(params, samples)() == sum(wanted) / 4
 
 
 @pytest.mark.parametrize("wrap", [lambda point: point, lambda point: [point]])

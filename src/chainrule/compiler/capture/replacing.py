@@ -101,7 +101,8 @@ def _replacement(original: Callable[..., Any], rule: Op) -> Callable[..., Any]:
                 return extreme_of_integers(items, original.__name__ == "max")
             items = [x.plain() if type(x) is Whole else x for x in items]
         if first is not None and len(classes) == 1 and len(items) > 1 and np.bool_ not in classes:
-            return first.step(original.__name__, *[x for x in items if x is not first])
+            others = [x for x in items if x is not first]
+            return first.step(original.__name__, *others) if others else first
         known = all(isinstance(x, Value) or recorder.detached_operand(x) is not None for x in items)
         numbers = any(type(x) is Detached for x in items) and len(classes) == 1
         numbers = numbers or (any(isinstance(x, Value) for x in items) and not recorder.exact)
