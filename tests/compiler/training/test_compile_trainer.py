@@ -158,7 +158,7 @@ ORIGIN = Point(5.0)
 
 
 def test_a_constant_tuple_that_is_a_sample_is_the_constant():
-    nothing = (0.0, 0.0)
+    nothing, zeros = (0.0, 0.0), [0.0, 0.0]
     Point = collections.namedtuple("Point", "x y")
     origin = Point(0.0, 0.0)
 
@@ -168,7 +168,7 @@ def test_a_constant_tuple_that_is_a_sample_is_the_constant():
         return (p["w"] - x[0]) ** 2
 
     fast, params = chainrule.compile(f, on_fallback="eager"), {"w": np.array(0.5)}
-    samples = [(nothing,), (origin,), ((0.0, 0.0),), (Point(0.0, 0.0),)]
+    samples = [(nothing,), (origin,), ((*zeros,),), (Point(0.0, 0.0),)]
     wanted = [1.5, 1.5, 0.25, 0.25]
     still = optim.SGD(params, lr=0.0)
     assert fast.trainer(params, samples, still).advance(4).tolist() == wanted
