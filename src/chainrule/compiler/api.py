@@ -259,8 +259,8 @@ class CompiledFunction(Entrance):
         ``train``. Samples are recorded now: before each kind of them ``progress(done, total)`` is
         called. They are copied, unless they are ``chainrule.Windows``: lists, dicts, arrays,
         dataclasses and the like, so that what the function does to its samples does not reach
-        yours; but not instances of other classes, which the function may tell from a copy: these
-        are read as they are when a step is taken.
+        yours; but not instances of other classes and what the function has by itself, which it may
+        tell from a copy: these are read as they are when a step is taken.
 
         >>> import numpy as np
         >>> import chainrule

@@ -157,24 +157,47 @@ class Point:
 ORIGIN = Point(5.0)
 
 
-def test_a_constant_tuple_that_is_a_sample_is_the_constant():
-    nothing, zeros = (0.0, 0.0), [0.0, 0.0]
-    Point = collections.namedtuple("Point", "x y")
-    origin = Point(0.0, 0.0)
+Pair = collections.namedtuple("Pair", "x y")
+NOTHING, PAIR, LISTED = (0.0, 0.0), Pair(0.0, 0.0), [0.0, 0.0]
+ROWS, ARRAY = {"rows": [[0.0, 1.0], [0.0, 2.0]]}, np.zeros(2)
 
-    def f(p, x):
-        if x is nothing or x is origin:
-            return p["w"] * 3.0
-        return (p["w"] - x[0]) ** 2
 
-    fast, params = chainrule.compile(f, on_fallback="eager"), {"w": np.array(0.5)}
-    samples = [(nothing,), (origin,), ((*zeros,),), (Point(0.0, 0.0),)]
-    wanted = [1.5, 1.5, 0.25, 0.25]
+def asking(p, x):
+    known = x is NOTHING or x is PAIR or x is LISTED or x is ARRAY
+    if known or any(x is row for row in ROWS["rows"]):
+        return p["w"] * 3.0
+    return (p["w"] - x[0]) ** 2
+
+
+def asking_and_printing(p, x):
+    print(end="")
+    return asking(p, x)
+
+
+@pytest.mark.parametrize("function", [asking, asking_and_printing])
+def test_a_sample_that_is_what_the_function_has_itself_is_that(function):
+    fast, params = chainrule.compile(function, on_fallback="eager"), {"w": np.array(0.5)}
+    its_own = [NOTHING, PAIR, LISTED, ARRAY, *ROWS["rows"]]
+    others = [(*LISTED,), Pair(0.0, 0.0), [0.0, 0.0], np.zeros(2)]
+    samples, wanted = [(x,) for x in (*its_own, *others)], [1.5] * 6 + [0.25] * 4
     still = optim.SGD(params, lr=0.0)
-    assert fast.trainer(params, samples, still).advance(4).tolist() == wanted
-    ran = fast.train(params, samples, still, steps=4, callback=lambda losses, step: None)
+    assert fast.trainer(params, samples, still).advance(10).tolist() == wanted
+    ran = fast.train(params, samples, still, steps=10, callback=lambda losses, step: None)
     assert ran.tolist() == wanted
-    assert fast.evaluator(params, samples)() == sum(wanted) / 4
+    assert fast.evaluator(params, samples)() == pytest.approx(sum(wanted) / 10)
+
+
+def test_copies_of_arrays_have_their_order_and_are_as_writeable():
+    def f(p, x):
+        return p["w"] * (2.0 if x.flags.writeable else 3.0) * (5.0 if x.flags.c_contiguous else 7.0)
+
+    fast, params = chainrule.compile(f, on_fallback="eager"), {"w": np.array(1.0)}
+    rows = np.ones((2, 3))
+    fixed = rows.copy()
+    fixed.flags.writeable = False
+    samples = [(x,) for x in (rows, np.asfortranarray(rows), fixed)]
+    trainer = fast.trainer(params, samples, optim.SGD(params, lr=0.0))
+    assert trainer.advance(3).tolist() == [10.0, 14.0, 15.0]
 
 
 @pytest.mark.parametrize("wrap", [lambda point: point, lambda point: [point]])

@@ -41,8 +41,8 @@ else:
 QUICK_REPLAY = Cost(EAGER.fixed, REPLAY.each)  # by the fast path
 STEP = 3e-5  # seconds of a training step in Python, beside its calls
 FINDING = 1.5e-3  # seconds for all that a function reaches, and for its code made recordable
-#: seconds of the allowance for code of both sides of branches, once: that of this package is
-CONVERTING = 0.08 if engine == "native" else 0.0  # rewritten too, in a process that begins
+#: seconds of the allowance for a function's code of both sides of branches: half of what it takes
+CONVERTING = 0.04 if engine == "native" else 0.0  # to rewrite this package's too, for the first one
 SEARCHING = 8e-6  # seconds for each object that is gone through for that
 FLATTENING = 2e-7  # seconds for each number that is passed, where the fast path has no answer
 SAVED = 4e-8 if engine == "native" else 4e-6  # seconds by the fast path, for each instruction

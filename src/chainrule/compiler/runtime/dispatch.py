@@ -706,6 +706,17 @@ class Dispatch:
             except Unrecordable:
                 return True
 
+    def owns(self, bound: Bound = ENDLESS) -> Callable[[Any], bool]:
+        """Whether something is a container that the function reaches by itself.
+
+        Where that cannot be found out, so that all calls run eagerly, it may be anything.
+        """
+        with self.lock:
+            try:
+                return self._renewed(self._change(), bound).captured.has
+            except Unrecordable:
+                return lambda x: True
+
     def captured_arrays(self) -> list[Any]:
         """The arrays that the function reaches by itself."""
         return [] if self.captured is None else [array for array, _, _ in self.captured.arrays]

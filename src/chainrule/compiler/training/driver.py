@@ -42,6 +42,9 @@ class Function(Protocol):
     def value_and_grad(self, *arguments: Any) -> Any:
         """The loss of one sample and its gradient."""
 
+    def owns(self, steps: Steps) -> Callable[[Any], bool]:
+        """Whether something that is passed is what the function reaches by itself."""
+
     def inner_loop(
         self, params: Any, samples: list[Sample] | Windows, optimiser: Optimizer, steps: Steps
     ) -> InnerLoop | None:
@@ -132,7 +135,8 @@ class Trainer:
         if not (alone or isinstance(self._samples, Windows)):
             first = optimizer.steps * self._steps.batch
             count = None if most is None else most * self._steps.batch
-            self._samples = copies_of(self._samples, params, first, count)
+            is_own = function.owns(self._steps)
+            self._samples = copies_of(self._samples, params, is_own, first, count)
         self._native = function.inner_loop(params, self._samples, optimizer, self._steps)
         self._at_once = 4  # steps in one call of the inner loop; it learns how many take a TURN
         self._losses = np.empty(64)

@@ -45,7 +45,7 @@ class Evaluator:
         if isinstance(found, Windows):
             found = found[:]
         self._dispatch, self._params, self._progress = dispatch, params, progress
-        self._samples = copies_of(found, params)
+        self._samples = copies_of(found, params, dispatch.owns())
         self._parts: _Parts | None = None
         self._structure: Any = None  # of the parameters, when all was prepared
         self._state: Any = None  # the captured state then

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from chainrule.compiler.capture.comparing import ENDLESS
 from chainrule.compiler.mapping.blocks import thread_count
 from chainrule.compiler.runtime.calls import value_and_grad
 from chainrule.compiler.runtime.dispatch import Dispatch
+from chainrule.compiler.runtime.quicker import bound_of
 from chainrule.compiler.training import worth
 from chainrule.compiler.training.machine_loop import MachineLoop, machine_loop
 from chainrule.compiler.training.packing import PackedSamples
@@ -32,6 +35,13 @@ class TrainableFunction:
         if self._worth is not None:
             return self._worth.call(arguments)
         return value_and_grad(self._dispatch, arguments, {}, at_once=not self._is_short)
+
+    def owns(self, steps: Steps) -> Callable[[Any], bool]:
+        """Whether something that is passed is what the function reaches by itself."""
+        dispatch = self._dispatch
+        return dispatch.owns(
+            bound_of(dispatch.ledger) if worth.is_weighed(dispatch, steps) else ENDLESS
+        )
 
     def inner_loop(
         self, params: Any, samples: list[Sample] | Windows, optimiser: Optimizer, steps: Steps

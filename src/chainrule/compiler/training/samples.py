@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from itertools import chain
@@ -69,65 +69,74 @@ def checked_samples(samples: Iterable[Sample], asking: str) -> list[Sample] | Wi
 
 
 def copies_of(
-    samples: list[Sample], params: Any, first: int = 0, count: int | None = None
+    samples: list[Sample],
+    params: Any,
+    is_own: Callable[[Any], bool],
+    first: int = 0,
+    count: int | None = None,
 ) -> list[Sample]:
     """The samples as they are now: what becomes of the user's is not seen.
 
+    What the function has by itself, as ``is_own`` says, stays: it may ask whether it has that.
     ``count``: only so many will be read, number ``first`` and on; the others stay as they are.
     """
     read: Iterable[int] = range(len(samples))
     if count is not None and count < len(samples):
         read = [n % len(samples) for n in range(first, first + count)]
     kept = [leaf for _, leaf in leaves(params, "params") if isinstance(leaf, np.ndarray)]
-    copies, made = dict[int, Any](), list(samples)
+    copied, made = _Copies(kept, is_own), list(samples)
     for k in read:
-        made[k] = tuple([_copied(x, kept, copies) for x in samples[k]])
+        made[k] = tuple([copied(x) for x in samples[k]])
     return made
 
 
-def _copied(x: Any, kept: list[Any], copies: dict[int, Any]) -> Any:
-    """A sample as it is now, but for what is a parameter; what is one object stays one."""
-    kind = type(x)
-    if id(x) in copies:
-        return copies[id(x)]
-    if kind is tuple:
-        return _unless_same(x, [_copied(item, kept, copies) for item in x])
-    if kind is list:
-        made: Any = copies.setdefault(id(x), [])
-        plain = PLAIN.issuperset(map(type, x))
-        made.extend(x if plain else [_copied(item, kept, copies) for item in x])
-    elif kind is dict or kind is OrderedDict:
-        made = copies.setdefault(id(x), kind())
-        made.update({key: _copied(item, kept, copies) for key, item in x.items()})
-        if kind is OrderedDict:
-            vars(made).update(vars(x))
-    elif isinstance(x, np.ndarray) and not any(np.may_share_memory(x, a) for a in kept):
-        made = copies[id(x)] = x.copy()
-    elif kind is SimpleNamespace:
-        made = copies[id(x)] = SimpleNamespace()
-        vars(made).update({key: _copied(item, kept, copies) for key, item in vars(x).items()})
-    elif kind in (set, deque):
-        made = copies[id(x)] = copy.copy(x)
-        if kind is deque:
-            made.extend([_copied(made.popleft(), kept, copies) for _ in range(len(made))])
-    elif isinstance(x, tuple) and hasattr(x, "_fields"):
-        made = _unless_same(x, [_copied(item, kept, copies) for item in x])
-    elif is_dataclass(x):
-        made = copies[id(x)] = copy.copy(x)
-        for name in [field.name for field in fields(kind) if hasattr(x, field.name)]:
-            object.__setattr__(made, name, _copied(getattr(x, name), kept, copies))
-    else:
-        made = x
-    return made
+class _Copies:
+    """Samples as they are now, but for what is a parameter; what is one object stays one."""
 
+    def __init__(self, kept: list[Any], is_own: Callable[[Any], bool]) -> None:
+        self._kept, self._is_own = kept, is_own
+        self._made: dict[int, Any] = {}
 
-def _unless_same(x: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
-    """A tuple of the same kind with other items; itself where nothing in it can change.
+    def __call__(self, x: Any) -> Any:
+        kind = type(x)
+        if kind in PLAIN:
+            return x
+        if id(x) in self._made:
+            return self._made[id(x)]
+        if isinstance(x, tuple) and (kind is tuple or hasattr(x, "_fields")):
+            items = [self(item) for item in x]
+            # One in which nothing can change may be a constant that the function asks for.
+            return x if all(map(operator.is_, x, items)) else tuple.__new__(kind, items)
+        made = x if self._is_own(x) else self._copied(x, kind)
+        self._made[id(x)] = made
+        return made
 
-    Then it may be a constant of the function's, which asks whether it is passed that.
-    """
-    is_same = all(map(operator.is_, x, items))
-    return x if is_same else tuple.__new__(type(x), items)
+    def _copied(self, x: Any, kind: type) -> Any:
+        if kind is list:
+            made: Any = self._made.setdefault(id(x), [])
+            made.extend(x if PLAIN.issuperset(map(type, x)) else [self(item) for item in x])
+        elif kind is dict or kind is OrderedDict:
+            made = self._made.setdefault(id(x), kind())
+            made.update({key: self(item) for key, item in x.items()})
+            if kind is OrderedDict:
+                vars(made).update(vars(x))
+        elif isinstance(x, np.ndarray) and not any(np.may_share_memory(x, a) for a in self._kept):
+            made = x.copy("K")
+            made.flags.writeable = x.flags.writeable
+        elif kind is SimpleNamespace:
+            made = self._made.setdefault(id(x), SimpleNamespace())
+            vars(made).update({key: self(item) for key, item in vars(x).items()})
+        elif kind in (set, deque):
+            made = self._made[id(x)] = copy.copy(x)
+            if kind is deque:
+                made.extend([self(made.popleft()) for _ in range(len(made))])
+        elif is_dataclass(x):
+            made = self._made[id(x)] = copy.copy(x)
+            for name in [field.name for field in fields(kind) if hasattr(x, field.name)]:
+                object.__setattr__(made, name, self(getattr(x, name)))
+        else:
+            made = x
+        return made
 
 
 def may_hold(items: Iterable[Any], arrays: Sequence[Any]) -> bool:
