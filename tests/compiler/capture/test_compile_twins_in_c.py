@@ -9,6 +9,7 @@ import types
 import numpy as np
 import pytest
 
+import chainrule
 from chainrule.compiler.capture.hooks import HOOK_PARTS
 from chainrule.compiler.capture.recorder import Recorder, extreme_start
 from chainrule.compiler.capture.standins import Detached, Unrecordable
@@ -269,3 +270,26 @@ def test_the_items_of_an_array_are_those_it_has_when_they_are_asked_for():
     assert outcome_of(lambda: kernels.items(np.array(1.0))) == outcome_of(
         lambda: iter(np.array(1.0))
     )
+
+
+def test_what_code_that_may_catch_errors_computes_is_recorded_in_c(monkeypatch):
+    asked, combined = [], Detached.combined
+
+    def noted(self, name, other):
+        asked.append(name)
+        return combined(self, name, other)
+
+    def f(a, x):
+        try:
+            y = a[5]
+        except IndexError:
+            y = x
+        for _ in range(10):
+            y = y * 0.5 + a[0] - x
+        return y
+
+    monkeypatch.setattr(Detached, "combined", noted)
+    fast = chainrule.compile(f)
+    assert fast([0.5, 2.0], 3.0) == f([0.5, 2.0], 3.0)
+    assert fast.dispatch.counts.replayed == 1
+    assert not asked
