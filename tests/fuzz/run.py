@@ -7,7 +7,8 @@ script of its own into ``--found``. The exit status is 1 if there was any. ``--s
 program. With ``--unchecked`` no recording is compared with a second one, nor with eager's first
 result: that finds what those comparisons refuse, and would not where its first result is the same.
 With ``--both`` both sides of branches are computed from the first recording on, and not only where
-calls go many ways.
+calls go many ways. With ``--large`` every recording counts as a large one, of which no tape is made
+and no instruction kept once machine code was compared with the function itself.
 
 Programs run in worker processes, many in one process for speed. A worker that crashes or does not
 answer is replaced, and the program that it was at counts as a crash.
@@ -36,7 +37,7 @@ from fuzz_shrink import script, shrunk, signature
 
 from chainrule.compiler.capture import tracing
 from chainrule.compiler.capture.tracing import compare_errors
-from chainrule.compiler.runtime import branching, pipeline, texts
+from chainrule.compiler.runtime import branching, heap, pipeline, texts
 
 PER_WORKER = 150  # programs, before a fresh process: memory of compiled code adds up
 
@@ -97,10 +98,12 @@ def work(options: argparse.Namespace) -> None:
     """A worker: seeds come by standard input, records go to standard output."""
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever programs print past sys.stdout
-    texts.FEW = 0  # the first of some texts is traced
+    texts.FEW = texts.FEW_MASKS = 0  # the first of some texts is traced
     if options.both:
         branching.WAYS = 0
         branching.static_often = lambda *_: True  # and loops have run-time ends
+    if options.large:
+        heap.LARGE = 0
     if options.unchecked:
         pipeline.check_against_eager = lambda *_: None  # type: ignore[assignment]
         tracing.confirm = lambda f, state, call, *_, **__: compare_errors(f, state, call)  # type: ignore[assignment]
@@ -123,7 +126,7 @@ class Worker:
             self.done = 0
             command = [sys.executable, __file__, "--worker", f"--limit={self.options.limit}"]
             command += [f"--shrink={self.options.shrink}"] + ["--strict"] * self.options.strict
-            command += ["--unchecked"] * self.options.unchecked + ["--both"] * self.options.both
+            command += [f"--{x}" for x in ("unchecked", "both", "large") if vars(self.options)[x]]
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             )
@@ -218,6 +221,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--found", type=Path, help="folder for reproducers; printed without it")
     parser.add_argument("--strict", action="store_true", help="a list is not an array")
     parser.add_argument("--unchecked", action="store_true", help="first results are not compared")
+    parser.add_argument("--large", action="store_true", help="every recording counts as large")
     parser.add_argument("--both", action="store_true", help="both sides of branches are computed")
     parser.add_argument("--first", action="store_true", help="stop at the first difference")
     parser.add_argument("--show", type=int, metavar="SEED", help="print the program of this seed")

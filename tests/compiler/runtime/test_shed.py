@@ -12,7 +12,7 @@ import pytest
 from compile_view import View
 
 import chainrule
-from chainrule import log, sqrt, tanh
+from chainrule import Value, log, sqrt, tanh
 from chainrule.compiler.capture.arguments import flatten_call
 from chainrule.compiler.capture.tracing import trace
 from chainrule.compiler.capture.walking import survey
@@ -42,6 +42,10 @@ def branching(p, xs):
 
 def rooted(p, xs):
     return sum(sqrt(a) * x + log(a + x) for a, x in zip(p, xs, strict=True))
+
+
+def rooted_tokens(p, tokens):
+    return sum(sqrt(p[t]) * (k + 1.0) for k, t in enumerate(tokens))
 
 
 def tokens_of(p, tokens):
@@ -79,6 +83,20 @@ def test_what_only_the_tape_can_tell_is_recorded_again(large):
     assert grad == gradient == [math.inf, grad[1], grad[2]]
     assert not View(fast).variant.recording.shed
     assert check(fast, rooted, [0.1, 0.2, 0.3], xs) is Path.MACHINE
+
+
+def test_a_call_that_selects_something_else_gets_the_instructions_too(large):
+    fast, p = chainrule.compile(rooted_tokens, lift=True), [0.1, 0.2, 0.3]
+    assert check(fast, rooted_tokens, p, [0, 1, 1]) is Path.MACHINE
+    variant = View(fast).variant
+    other = flatten_call((p, [2, 0, 1]), {}, differentiate=True)
+    assert variant.recording.shed
+    assert variant.recover(other)
+    assert variant.run(other, None).path is Path.TAPE
+    variant.shed(lambda call: trace(rooted_tokens, survey(rooted_tokens), call).recording)
+    leaves = [Value(x) for x in p]
+    fast(leaves, [2, 2, 0]).backward()
+    assert [v.grad for v in leaves] == chainrule.value_and_grad(rooted_tokens)(p, [2, 2, 0])[1]
 
 
 def test_an_undefined_value_raises_as_in_eager(large):

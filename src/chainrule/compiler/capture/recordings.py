@@ -26,6 +26,7 @@ Ints = npt.NDArray[np.int32]
 SHOWN = 16  # items of an array that a recording prints
 #: instruction codes below the rules: an input, a constant
 INPUT, CONSTANT = 0, 1
+_PIECE = 1 << 20  # operands
 FIRST_RULE = 2
 PINNED = "it holds for another number"  # one of two recordings, by what its guards say
 
@@ -187,8 +188,15 @@ class Recording:
         )
 
     def fingerprint(self) -> tuple[Any, ...]:
-        """Equal for a recording and the same recorded again; kept in place of the instructions."""
-        sums = [zlib.crc32(np.ascontiguousarray(row).data) for row in self.arrays]
+        """Equal for a recording and the same recorded again; kept in place of the instructions.
+
+        Which operands integers select makes no difference, as that is for each call to say.
+        """
+        selection = self.selection
+        chosen = (selection.places, selection.owners, *[g.candidates for g in selection.gathers])
+        rows = [row for row in self.arrays if row is not self.operands]
+        sums = [zlib.crc32(np.ascontiguousarray(row).data) for row in (*rows, *chosen)]
+        sums.append(_checksum_without(self.operands, selection.places))
         guards = [(g.position, g.expected) for g in self.guards]
         return len(self), self.inputs, self.rules, *sums, guards, str((self.result, self.changes))
 
@@ -212,6 +220,17 @@ class Recording:
             given = int((self.operands[i] >= 0).sum()) + int(self.number[i])
             assert given == rule.arity, self.describe(int(i))
         assert all(self.inputs <= g.position < n for g in self.guards)
+
+
+def _checksum_without(operands: Ints, places: Ints) -> int:
+    """The checksum of all operands but those in some places; in pieces, for there may be many."""
+    flat, apart, total = operands.reshape(-1), np.sort(places), 0
+    for start in range(0, len(flat), _PIECE):
+        piece = flat[start : start + _PIECE].copy()
+        first, end = np.searchsorted(apart, (start, start + _PIECE))
+        piece[apart[first:end] - start] = -1
+        total = zlib.crc32(piece.data, total)
+    return total
 
 
 def _is_handed(tree: Any) -> bool:
