@@ -144,6 +144,7 @@ class _How:
     select: bool
     like: Recording | None
     both: bool
+    whole: bool
     exact: bool
     powers: bool
     marker: Marker | None
@@ -160,6 +161,7 @@ def trace(
     select: bool = True,
     like: Recording | None = None,
     both: bool = False,
+    whole: bool = False,
     exact: bool = False,
     powers: bool = False,
     marker: Marker | None = None,
@@ -168,21 +170,21 @@ def trace(
 ) -> Trace:
     """Run the function recorded, its numbers nudged (of data only with ``nudge_data``).
 
-    ``like``: a recording that this one may repeat; then they share its arrays. Nodes become
-    instructions at once; if the function asks for their operands, as a derivative does that it
-    takes itself, it is recorded again with its graph in memory.
+    ``like``: a recording that this one may repeat; then they share its arrays. ``whole``: with its
+    graph in memory; else nodes become instructions at once, and if the function asks for their
+    operands, as a derivative does that it takes itself, it is recorded again.
 
     If it can tell what an integer selected from what it selected in the recording, as by ``is``,
     it is recorded again with every read static, and with max and min as branches. ``both``: both
     sides of branches are computed; one that does what cannot be taken back is an ordinary branch
     from then on. ``exact``: max and min are branches in any case. Where it fails with texts that
     integers selected, they are static. ``marker``: nothing is kept but what this notes, unless the
-    recording has its graph in memory or is of both sides. ``beside``: integers that are returned
+    recording is ``whole`` or of both sides. ``beside``: integers that are returned
     beside the value that is differentiated are computed at each call; else the recording holds for
     these only.
     ``carries``: what is computed is told too, with a derivative, if nodes become instructions.
     """
-    how = _How(nudge, nudge_data, select, like, both, exact, powers, marker, beside, carries)
+    how = _How(nudge, nudge_data, select, like, both, whole, exact, powers, marker, beside, carries)
     return _keyed(function, state, call, how)
 
 
@@ -272,7 +274,7 @@ def _of_one_side(
     how: _How,
 ) -> tuple[Trace, Recorder]:
     """One in which branches go one way; again, and otherwise, where the function can tell."""
-    observed, whole = state.looks, state.looks or kernels is None
+    observed, whole = state.looks, how.whole or state.looks or kernels is None
     spells = not state.catches
     while True:
         select, exact = how.select and not observed, how.exact or observed
