@@ -179,9 +179,8 @@ def trace(
     sides of branches are computed; one that does what cannot be taken back is an ordinary branch
     from then on. ``exact``: max and min are branches in any case. Where it fails with texts that
     integers selected, they are static. ``marker``: nothing is kept but what this notes, unless the
-    recording is ``whole`` or of both sides. ``beside``: integers that are returned
-    beside the value that is differentiated are computed at each call; else the recording holds for
-    these only.
+    recording is ``whole`` or of both sides. ``beside``: integers that are returned beside the value
+    that is differentiated are computed at each call; else the recording holds for these only.
     ``carries``: what is computed is told too, with a derivative, if nodes become instructions.
     """
     how = _How(nudge, nudge_data, select, like, both, whole, exact, powers, marker, beside, carries)
