@@ -16,21 +16,27 @@ Row = dict[int, Term]  # by an input, or by a direction: the derivative
 Edges = dict[int, list[tuple[int, Term]]]  # by an instruction: operands, and the slope by each
 
 
+def _between(
+    extension: Extension, inputs: Iterable[int], outputs: Iterable[int]
+) -> tuple[list[tuple[int, list[int]]], set[int]]:
+    """The instructions up to the last output that depend on an input, and such outputs."""
+    sources, wanted = set(inputs), set(outputs)
+    depends = sources.copy()
+    found: list[tuple[int, list[int]]] = []
+    for i, operands in enumerate(extension.operands[: max(wanted, default=-1) + 1]):
+        if any(p in depends for p in operands) and i not in sources:
+            depends.add(i)
+            found.append((i, list(operands)))
+    return found, wanted & depends
+
+
 def active_edges(extension: Extension, inputs: Iterable[int], outputs: Iterable[int]) -> Edges:
     """The instructions on a path from an input to an output, in order, with the slopes on it.
 
     Inputs are not among them.
     """
-    sources = set(inputs)
-    wanted = set(outputs)
-    last = max(wanted, default=-1)
-    depends = sources.copy()
-    between: list[tuple[int, list[int]]] = []
-    for i, operands in enumerate(extension.operands[: last + 1]):
-        if any(p in depends for p in operands) and i not in sources:
-            depends.add(i)
-            between.append((i, list(operands)))
-    needed = wanted & depends
+    between, needed = _between(extension, inputs, outputs)
+    depends = {*inputs, *[i for i, _ in between]}
     found: Edges = {}
     for i, _ in reversed(between):
         if i in needed:
@@ -94,8 +100,11 @@ def rows(
     By forward or reverse mode, whichever is less work; None where that is more than ``most``
     products.
     """
+    if _fewest(extension, inputs, outputs) > most:
+        return None  # found out before slopes are made, which takes seconds where they are many
     edges = active_edges(extension, inputs, outputs)
-    by_forward, by_reverse = _work(edges, inputs, outputs)
+    by_reverse = _by_reverse(edges, outputs, most)
+    by_forward = _by_forward(edges, inputs, min(by_reverse, most))
     if min(by_forward, by_reverse) > most:
         return None
     if by_forward < by_reverse:
@@ -103,21 +112,43 @@ def rows(
     return {y: reverse(extension, edges, {y: 1.0}, inputs) for y in set(outputs)}
 
 
-def _work(edges: Edges, inputs: Sequence[int], outputs: Sequence[int]) -> tuple[int, int]:
-    """How many products forward and reverse mode take: for each edge, how many cross it."""
+def _fewest(extension: Extension, inputs: Iterable[int], outputs: Iterable[int]) -> int:
+    """How many products any mode takes at least: one for each edge on a path."""
+    between, needed = _between(extension, inputs, outputs)
+    depends = {*inputs, *[i for i, _ in between]}
+    count = 0
+    for i, operands in reversed(between):
+        if i in needed:
+            used = [p for p in operands if p in depends]
+            needed.update(used)
+            count += len(used)
+    return count
+
+
+def _by_forward(edges: Edges, inputs: Sequence[int], most: int) -> int:
+    """How many products that mode takes, an input crossing an edge each; beyond ``most``: more."""
     sources = {x: 1 << k for k, x in enumerate(inputs)}  # sets of inputs, as bits
-    by_forward = 0
+    count = 0
     for i, into in edges.items():
         bits = 0
         for p, _ in into:
             bits |= sources.get(p, 0)
-            by_forward += sources.get(p, 0).bit_count()
+            count += sources.get(p, 0).bit_count()
+        if count > most:
+            break
         sources[i] = bits
+    return count
+
+
+def _by_reverse(edges: Edges, outputs: Sequence[int], most: int) -> int:
+    """The same of reverse mode, an output crossing an edge each."""
     targets = {y: 1 << k for k, y in enumerate(dict.fromkeys(outputs))}
-    by_reverse = 0
+    count = 0
     for i in reversed(edges):
-        bits = targets.get(i, 0)
+        bits = targets.pop(i, 0)  # nothing asks for it any more
+        count += len(edges[i]) * bits.bit_count()
+        if count > most:
+            break
         for p, _ in edges[i]:
             targets[p] = targets.get(p, 0) | bits
-            by_reverse += bits.bit_count()
-    return by_forward, by_reverse
+    return count
