@@ -26,7 +26,7 @@ from recording import (
     instructions,
 )
 
-from chainrule.gpt import Config, engines
+from chainrule.gpt import Config, model
 from chainrule.gpt.charts import COLOURS, FAINT, INK, PAPER, escape
 
 WIDTHS, LAYERS, BLOCKS = (16, 32, 64, 128), (1, 2, 4), (16, 32, 64, 128)
@@ -40,7 +40,7 @@ def measured(name, *sizes):
     if name == "gpt":
         width, layers, block = sizes
         config = Config(width=width, layers=layers, block=block)
-        small = block * config.parameter_count(VOCABULARY) < engines.LARGE
+        small = block * config.parameter_count(VOCABULARY) < model.LARGE
     _, seconds, peak, _ = (first_call if small else from_small_sizes)(name, sizes)
     return [seconds, peak]
 
