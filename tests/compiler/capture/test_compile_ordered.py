@@ -126,6 +126,24 @@ def test_one_that_gets_attributes_is_left_to_eager():
     assert fast.dispatch.counts.replayed == replayed > 0
 
 
+@pytest.mark.parametrize("inside", [False, True], ids=["itself", "in a list"])
+def test_an_attribute_that_the_function_sets_is_there_after_each_call(inside):
+    def f(x, given):
+        d = given[0] if inside else given
+        d.calls = getattr(d, "calls", 0) + 1
+        return x * d["a"] * d.calls
+
+    fast, found, wanted = chainrule.compile(f, on_fallback="eager"), passed(), passed()
+    for _ in range(3):
+        here, there = ([found], [wanted]) if inside else (found, wanted)
+        assert fast(1.5, here) == f(1.5, there)
+    assert vars(found) == vars(wanted) == {"calls": 3}
+    rows = np.array([0.5, 1.0, 2.0])
+    here, there = ([found], [wanted]) if inside else (found, wanted)
+    assert fast.map(rows, here, in_axes=(0, None)).tolist() == [f(x, there) for x in rows]
+    assert vars(found) == vars(wanted) == {"calls": 6}
+
+
 def test_one_that_comes_twice_is_one():
     def twice(p, d, e):
         return p[0] * (2.0 if d is e else 1.0) * e["a"] + p[1] * d["b"]

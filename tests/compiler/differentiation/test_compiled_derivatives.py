@@ -574,6 +574,20 @@ def test_a_derivative_that_is_too_large_runs_eagerly(monkeypatch):
         close(jacobian(chainrule.compile(broyden))(np.ones(6)), jacobian(broyden)(np.ones(6)))
 
 
+def test_what_passes_no_derivative_on_takes_no_products(monkeypatch):
+    def f(x):
+        total = x[0]
+        for k in range(100):
+            total = total * x[k % 4] + x[1]
+        return np.array([x[0] * x[1] * total.data, x[2] * x[3] + total.data])
+
+    monkeypatch.setattr(derivatives, "MOST", 20)
+    x = np.array([0.3, 0.4, 0.5, 0.7])
+    fast = jacobian(chainrule.compile(f, on_fallback="raise"))
+    close(fast(x), jacobian(f)(x))
+    replayed(fast)
+
+
 def test_operations_of_the_users_own():
     cube = chainrule.operation(lambda x: x * x * x, name="cube", partials=lambda y, x: 3 * x * x)
     table = chainrule.operation(

@@ -19,6 +19,7 @@ from test_compile_train import (
 
 import chainrule
 from chainrule import Value, Windows, optim, random
+from chainrule.compiler.runtime.costs import allowance
 
 
 def by_values(samples, steps, batch, clip, make, seed=1):
@@ -185,6 +186,35 @@ def test_a_sample_that_is_what_the_function_has_itself_is_that(function):
     ran = fast.train(params, samples, still, steps=10, callback=lambda losses, step: None)
     assert ran.tolist() == wanted
     assert fast.evaluator(params, samples)() == pytest.approx(sum(wanted) / 10)
+
+
+OWN = np.arange(12.0).reshape(4, 3)
+COLUMN, TABLE = OWN[:, 0], [[float(k)] for k in range(20_000)]
+
+
+def beside_own(p, x):
+    return ((p["w"] - x) ** 2).sum() + (COLUMN[0] + TABLE[0][0]) * 0.0
+
+
+@pytest.mark.parametrize("way", ["trainer", "train"])
+def test_what_only_lies_between_the_functions_numbers_or_beside_many_is_copied(way, monkeypatch):
+    monkeypatch.setattr(allowance, "left", 0.3)
+    fast, params, sample = chainrule.compile(beside_own), {"w": np.zeros(2)}, OWN[1, 1:]
+    before, optimiser = sample.copy(), optim.SGD(params, lr=0.1)
+
+    def change(*_):
+        sample[...] = 100.0
+
+    try:
+        if way == "trainer":
+            trainer = fast.trainer(params, [(sample,)], optimiser)
+            change()
+            trainer.advance(6)
+        else:
+            fast.train(params, [(sample,)], optimiser, steps=6, callback=change, every=1)
+    finally:
+        sample[...] = before
+    close(params["w"], before * (1.0 - 0.8**6))
 
 
 def test_copies_of_arrays_have_their_order_and_are_as_writeable():

@@ -12,6 +12,7 @@ import enum
 import math
 import operator
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass, field, fields
 from itertools import islice
@@ -357,6 +358,8 @@ class Rebuilt:
             return True
         if any(type(x) is not kind for x, kind, _ in self.records):
             return True
+        if any(has_attributes(x) for x, _ in self.dicts):
+            return True
         dicts = [*self.dicts, *[(_fields(x), before) for x, _, before in self.records]]
         return any(
             len(now) != len(before) or not all(map(operator.is_, now, before))
@@ -365,6 +368,11 @@ class Rebuilt:
             list(now) != list(before) or any(now[key] is not before[key] for key in before)
             for now, before in dicts
         )
+
+
+def has_attributes(x: Any) -> bool:
+    """Whether a dict has attributes too, as an OrderedDict may, which was passed without any."""
+    return type(x) is OrderedDict and bool(vars(x))
 
 
 def _fields(record: Any) -> dict[str, Any]:

@@ -189,6 +189,11 @@ class CapturedState:
         return isinstance(x, np.ndarray) and any(np.may_share_memory(x, y) for y in arrays)
 
     @functools.cached_property
+    def ids(self) -> frozenset[int]:
+        """The ids of all that it has: what is passed may be one of them."""
+        return self._containers | {id(array) for array, *_ in (*self.arrays, *self.objects)}
+
+    @functools.cached_property
     def _containers(self) -> frozenset[int]:
         """The ids of all that it holds."""
         held = [x for x, *_ in (*self.lists, *self.dicts, *self.sets, *self.names)]

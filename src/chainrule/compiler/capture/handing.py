@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from chainrule.compiler.capture.arguments import Rebuilt
+from chainrule.compiler.capture.arguments import Rebuilt, has_attributes
 from chainrule.compiler.capture.arrays import items_of
 from chainrule.compiler.capture.objects import has_only_fields, is_slot
 from chainrule.compiler.capture.standins import Detached, StandIn, Unrecordable
@@ -204,6 +204,8 @@ class Containers:
                 attributes = id(getattr(x.built, "__dict__", None))
                 found = _of_object(x, stored(key) or stored(attributes))
             elif isinstance(x.before, dict):
+                if has_attributes(x.built):
+                    raise Unrecordable(CHANGES)
                 found = _of_mapping(x.built, x.before, "items", stored(key))
             else:
                 found = _of_sequence(x, stored(key))

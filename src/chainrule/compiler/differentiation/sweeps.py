@@ -16,29 +16,23 @@ Row = dict[int, Term]  # by an input, or by a direction: the derivative
 Edges = dict[int, list[tuple[int, Term]]]  # by an instruction: operands, and the slope by each
 
 
-def _between(
-    extension: Extension, inputs: Iterable[int], outputs: Iterable[int]
-) -> tuple[list[tuple[int, list[int]]], set[int]]:
-    """The instructions up to the last output that depend on an input, and such outputs."""
-    sources, wanted = set(inputs), set(outputs)
-    depends = sources.copy()
-    found: list[tuple[int, list[int]]] = []
-    for i, operands in enumerate(extension.operands[: max(wanted, default=-1) + 1]):
-        if any(p in depends for p in operands) and i not in sources:
-            depends.add(i)
-            found.append((i, list(operands)))
-    return found, wanted & depends
-
-
 def active_edges(extension: Extension, inputs: Iterable[int], outputs: Iterable[int]) -> Edges:
     """The instructions on a path from an input to an output, in order, with the slopes on it.
 
     Inputs are not among them.
     """
-    between, needed = _between(extension, inputs, outputs)
-    depends = {*inputs, *[i for i, _ in between]}
+    sources = set(inputs)
+    wanted = set(outputs)
+    last = max(wanted, default=-1)
+    depends = sources.copy()
+    between: list[int] = []
+    for i, operands in enumerate(extension.operands[: last + 1]):
+        if any(p in depends for p in operands) and i not in sources:
+            depends.add(i)
+            between.append(i)
+    needed = wanted & depends
     found: Edges = {}
-    for i, _ in reversed(between):
+    for i in reversed(between):
         if i in needed:
             edges = [(p, slope) for p, slope in extension.slopes(i) if p in depends]
             found[i] = edges
@@ -100,8 +94,6 @@ def rows(
     By forward or reverse mode, whichever is less work; None where that is more than ``most``
     products.
     """
-    if _fewest(extension, inputs, outputs) > most:
-        return None  # found out before slopes are made, which takes seconds where they are many
     edges = active_edges(extension, inputs, outputs)
     by_reverse = _by_reverse(edges, outputs, most)
     by_forward = _by_forward(edges, inputs, min(by_reverse, most))
@@ -110,19 +102,6 @@ def rows(
     if by_forward < by_reverse:
         return forward(extension, edges, {x: {x: 1.0} for x in inputs}, outputs)
     return {y: reverse(extension, edges, {y: 1.0}, inputs) for y in set(outputs)}
-
-
-def _fewest(extension: Extension, inputs: Iterable[int], outputs: Iterable[int]) -> int:
-    """How many products any mode takes at least: one for each edge on a path."""
-    between, needed = _between(extension, inputs, outputs)
-    depends = {*inputs, *[i for i, _ in between]}
-    count = 0
-    for i, operands in reversed(between):
-        if i in needed:
-            used = [p for p in operands if p in depends]
-            needed.update(used)
-            count += len(used)
-    return count
 
 
 def _by_forward(edges: Edges, inputs: Sequence[int], most: int) -> int:

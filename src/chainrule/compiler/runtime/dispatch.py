@@ -709,13 +709,17 @@ class Dispatch:
     def owns(self, bound: Bound = ENDLESS) -> Callable[[Any], bool]:
         """Whether something is a container that the function reaches by itself.
 
-        Where that cannot be found out, so that all calls run eagerly, it may be anything.
+        Where that cannot be found out, so that all calls run eagerly, it may be anything; but
+        nothing is where it takes too long for now.
         """
         with self.lock:
             try:
-                return self._renewed(self._change(), bound).captured.has
+                ids = self._renewed(self._change(), bound).captured.ids
+            except TooMuch:
+                return lambda x: False
             except Unrecordable:
                 return lambda x: True
+        return lambda x: id(x) in ids
 
     def captured_arrays(self) -> list[Any]:
         """The arrays that the function reaches by itself."""
