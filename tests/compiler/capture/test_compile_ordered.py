@@ -1,7 +1,7 @@
 """OrderedDicts that are passed: taken as dicts are; their kind is part of a call's structure."""
 
 import copy
-from collections import OrderedDict
+from collections import OrderedDict, deque
 
 import numpy as np
 import pytest
@@ -142,6 +142,22 @@ def test_an_attribute_that_the_function_sets_is_there_after_each_call(inside):
     here, there = ([found], [wanted]) if inside else (found, wanted)
     assert fast.map(rows, here, in_axes=(0, None)).tolist() == [f(x, there) for x in rows]
     assert vars(found) == vars(wanted) == {"calls": 6}
+
+
+@pytest.mark.parametrize(
+    ("x", "instead"),
+    [
+        (passed(), "of type OrderedDict: pass a dict there"),
+        (deque([0.5, 2.0]), "of type deque: pass a list there"),
+    ],
+)
+def test_what_a_recording_is_not_differentiated_by_is_named(x, instead):
+    def f(p):
+        return sum(p.values() if isinstance(p, dict) else p)
+
+    fast = chainrule.compile(f)
+    with pytest.warns(chainrule.FallbackWarning, match=instead):
+        assert fast.value_and_grad(x) == chainrule.value_and_grad(f)(x)
 
 
 def test_one_that_comes_twice_is_one():

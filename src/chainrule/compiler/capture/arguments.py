@@ -12,7 +12,7 @@ import enum
 import math
 import operator
 import random
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass, field, fields
 from itertools import islice
@@ -263,7 +263,12 @@ def flatten_call(
     if call.refused is not None:
         return call
     if differentiate and arguments and not _is_differentiable(call.structure[0][0]):
-        call.refused = "not everything in its first argument is a number"
+        kind = type(arguments[0])
+        call.refused = (
+            f"its first argument is of type {kind.__name__}: pass {_FIRST_INSTEAD[kind]} there"
+            if kind in _FIRST_INSTEAD
+            else "not everything in its first argument is a number"
+        )
     elif call.opaque is not None:
         call.refused = f"an argument of type {call.opaque} cannot be followed: {_advice(call)}"
     elif differentiate and arguments and holds_values(arguments[0]):
@@ -274,6 +279,8 @@ def flatten_call(
     return call
 
 
+#: of containers that eager mode differentiates by, and a recording does not
+_FIRST_INSTEAD: dict[type, str] = {OrderedDict: "a dict", deque: "a list"}
 _INSTEAD = {  # of types that hold, or stand for, numbers
     "Series": "pass its numbers by to_numpy()",
     "DataFrame": "pass its columns by to_numpy()",

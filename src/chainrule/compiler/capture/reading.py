@@ -302,7 +302,7 @@ class Selector:
             self.tables[known] = self._picker(items if type(items) is str else list(items)), flat
         found = self.tables[known][0]
         if may_stay and len(flat) >= _FEW:
-            self._picks.put(items, found, is_fixed=known[0] is tuple)
+            self._picks.put(items, found, is_fixed=type(items) is str or known[0] is tuple)
         return found
 
     def _picker(self, items: Sequence[Any]) -> Callable[[Traced], Any]:

@@ -24,11 +24,11 @@ _Held = tuple[Any, tuple[Any, ...]]
 class Contents:
     """What a list, tuple or string holds, and the lists, tuples, dicts and arrays in it."""
 
-    def __init__(self, container: Any, is_fixed: bool = False) -> None:
+    def __init__(self, container: Any, is_fixed: bool) -> None:
         """``is_fixed``: nothing of it can change, as of a text."""
         self._held: list[_Held] = []
         self._arrays: list[tuple[Any, Any, bytes]] = []
-        if not is_fixed and type(container) is not str:
+        if not is_fixed:
             self._note(container)
         self._checks = None if kernels is None else kernels.Checks(tuple(self._held))
 
